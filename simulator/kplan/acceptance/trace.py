@@ -1,0 +1,67 @@
+"""Acceptance traces: what a verification would have emitted at every output position.
+
+Trace arrays are columnar and ragged: request ``r`` owns ``acc[offsets[r]:offsets[r + 1]]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan.provenance import Provenance
+
+MAX_K = 254
+"""Largest draft length that a uint8 trace can hold (accepted + bonus <= 255)."""
+
+
+@dataclass(frozen=True)
+class ProposerTrace:
+    """One proposer's acceptance over ``n`` requests.
+
+    Attributes:
+        output_len: (n,) int32, tokens that the request emits in all, >= 1. It may differ between proposers
+            of one recording (greedy ties); only rows whose ``aligned`` is set may be used jointly.
+        offsets: (n + 1,) int64 into the flat arrays; row r has output_len[r] positions.
+        acc: flat uint8; ``acc[i]`` = tokens emitted (bonus included, so >= 1) by a step verified when ``i``
+            output tokens exist, if ``recorded_k`` tokens are drafted. ``acc[0]`` is the prefill: always 1.
+            A step with K <= recorded_k emits exactly ``min(acc[i], K + 1)``, and never past the output.
+        drafted: flat uint8 or None; tokens the proposer has to offer at that position (n-gram: 0 = no match,
+            nothing is drafted or verified). None means it always offers the K it is asked for.
+        aligned: (n,) bool, the row belongs to the same generation as the request's token ids and other
+            aligned proposers.
+        recorded_k: K of the recording; it censors the trace: acc == recorded_k + 1 means "at least".
+    """
+
+    output_len: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    acc: NDArray[np.uint8]
+    drafted: NDArray[np.uint8] | None
+    aligned: NDArray[np.bool_]
+    recorded_k: int
+
+
+@dataclass(frozen=True)
+class TraceSet:
+    """Requests with the acceptance of one or several proposers.
+
+    Attributes:
+        request_id: (n,) names of the requests.
+        prompt_len: (n,) int32, >= 1.
+        proposers: proposer name -> its trace over the same n requests.
+        provenance: where the traces come from.
+        tokenizer: name of the tokenizer that counted the tokens, "" when unknown.
+        notes: what an importer clipped, dropped or could not know, with counts.
+    """
+
+    request_id: NDArray[np.str_]
+    prompt_len: NDArray[np.int32]
+    proposers: Mapping[str, ProposerTrace]
+    provenance: Provenance
+    tokenizer: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.prompt_len)

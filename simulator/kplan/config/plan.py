@@ -1,0 +1,143 @@
+"""plan.json: the question, the answer and the evidence, as written by ``recommend`` and read by ``export``."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+
+class Record(BaseModel):
+    """A frozen record that refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Stat(Record):
+    """A distribution over requests, pooled over replications; ``ci95`` is that of the mean. Unit in the name."""
+
+    mean: float
+    p50: float
+    p99: float
+    ci95: tuple[float, float]
+
+
+class TimeSplit(Record):
+    """Mean seconds of one engine step by what they were spent on."""
+
+    verify_s: float
+    draft_s: float
+    sampling_s: float
+    overhead_s: float
+
+
+class PolicyResult(Record):
+    """What one policy did with the load. Times in ms, rates per second over all replicas."""
+
+    name: str = Field(description="policy text, for example fixed:3 or table:1-64=3,65-=1")
+    exportable: bool
+    why_not: str = Field("", description="why no engine can run it, when not exportable")
+    tpot_ms: Stat | None = Field(description="None when no request emitted a second token, or saturated")
+    ttft_ms: Stat | None
+    output_tok_s: float
+    goodput_qps: float = Field(description="requests/s that met every SLO given (all finished ones if none)")
+    speedup_vs_off: float | None = Field(description="mean TPOT of off / mean TPOT of this policy")
+    speedup_ci95: tuple[float, float] | None = Field(description="paired over replications")
+    mean_batch: float = Field(description="requests per step, prefills included, weighted by steps")
+    mean_k: float = Field(description="drafts verified per decoding request and step")
+    acceptance_length: float = Field(description="tokens per decoding request and step, bonus included")
+    saturated: bool
+    max_qps: float | None = Field(description="largest rate all replicas sustain; None if not searched")
+    split: TimeSplit
+    mean_context: float = Field(description="mean context of a decoding request, tokens")
+    preemptions: int
+    k_share: dict[str, float] = Field(description="share of decode steps at each K")
+
+
+class Question(Record):
+    """What was asked, with every default filled in."""
+
+    qps: float | None
+    concurrency: int | None
+    model: str
+    hardware: str
+    tp: int
+    proposer: str
+    workload: str
+    traces: str | None = Field(description="recorded traces used instead of the workload's fitted model")
+    engine: str
+    slo_tpot_ms: float | None
+    slo_ttft_ms: float | None
+    replicas: int | None = Field(description="None: as many as needed")
+    max_k: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    requests: int = Field(description="requests simulated per replication")
+    replications: int
+    seed: int
+
+
+class BatchRange(Record):
+    """Batch sizes start..end (both included) run with K drafts; end None means up to max_num_seqs."""
+
+    start: int
+    end: int | None
+    k: int
+
+
+class Answer(Record):
+    """What to run and why."""
+
+    policy: str
+    k: int | None = Field(description="the K of a fixed answer (0: no speculation); None for a table")
+    table: tuple[BatchRange, ...] | None
+    replicas: int
+    saturated: bool
+    words: str
+    why: tuple[str, ...] = Field(description="one reason a line: bound, batches visited, gap to the oracle ...")
+    max_qps: float | None = Field(description="largest rate that the recommended replicas sustain")
+
+
+class Assumption(Record):
+    """A figure the answer rests on, and how it is known."""
+
+    name: str
+    value: str
+    kind: str = Field(description="measured, fitted, published or assumed")
+    source: str
+
+
+class KCurvePoint(Record):
+    """One fixed K at the load's own batch: where the step sits on the roofline."""
+
+    k: int
+    batch: float
+    context: float
+    step_ms: float
+    tokens_per_s: float = Field(description="expected output tokens/s of the batch at this K")
+    flops_per_byte: float = Field(description="arithmetic intensity of the target's weights GEMMs and attention")
+    tflops: float = Field(description="achieved TFLOP/s of the target pass")
+    bound: str = Field(description="memory or compute")
+
+
+class Roofline(Record):
+    """Ceilings that the points are drawn under."""
+
+    peak_tflops: float
+    bandwidth_tb_s: float
+    efficiency_flops: float
+    efficiency_bandwidth: float
+
+
+class Plan(Record):
+    """The file ``plan.json``."""
+
+    schema_version: int = SCHEMA_VERSION
+    question: Question
+    answer: Answer
+    policies: tuple[PolicyResult, ...]
+    k_curve: tuple[KCurvePoint, ...]
+    roofline: Roofline
+    assumptions: tuple[Assumption, ...]
+    scenario_hash: str
+    versions: dict[str, str]

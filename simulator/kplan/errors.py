@@ -1,0 +1,32 @@
+"""Exceptions of kplan: each names the value, the bound and the fix.
+
+The command line turns :class:`InputError` into exit code 2 and :class:`InfeasibleError` into exit code 1,
+one line each; everything else is a bug and shows its traceback.
+"""
+
+from __future__ import annotations
+
+
+class KplanError(Exception):
+    """Base of every error that kplan raises on purpose."""
+
+
+class InputError(KplanError):
+    """A value the user gave cannot be used.
+
+    The message is one line: what was given, what would be accepted, and how to mend it.
+    """
+
+    def __init__(self, what: str, value: object, bound: str, fix: str = "") -> None:
+        self.what, self.value, self.bound, self.fix = what, value, bound, fix
+        shown = repr(value) if isinstance(value, str) else str(value)
+        text = f"{what}: got {shown}, {bound}"
+        super().__init__(_one_line(f"{text}; {fix}" if fix else text))
+
+
+class InfeasibleError(KplanError):
+    """The question is well formed and its answer is no (nothing fits, nothing meets the SLO)."""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
