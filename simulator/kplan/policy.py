@@ -29,6 +29,10 @@ class StepCostView(Protocol):
         """Seconds of a steady decode step of this batch that verifies and proposes ``k`` drafts per request."""
         ...
 
+    def seconds_at(self, tokens: int, depth: int) -> float:
+        """Seconds of a decode step that verifies ``tokens`` in all and drafts ``depth`` deep (K per request)."""
+        ...
+
 
 @dataclass(frozen=True)
 class StepView:

@@ -1,4 +1,4 @@
-"""plan.json: the question, the answer and the evidence, as written by ``recommend`` and read by ``export``."""
+"""plan.json: the question, the answer and the evidence; ``recommend`` writes it, ``export`` reads it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Record(BaseModel):
 
 
 class Stat(Record):
-    """A distribution over requests, pooled over replications; ``ci95`` is that of the mean. Unit in the name."""
+    """A distribution over requests, pooled over replications; ``ci95`` is that of the mean."""
 
     mean: float
     p50: float
@@ -93,8 +93,13 @@ class Answer(Record):
     table: tuple[BatchRange, ...] | None
     replicas: int
     saturated: bool
+    feasible: bool = Field(
+        True, description="False when no policy the engine can run serves the load as asked"
+    )
     words: str
-    why: tuple[str, ...] = Field(description="one reason a line: bound, batches visited, gap to the oracle ...")
+    why: tuple[str, ...] = Field(
+        description="one reason a line: bound, batches visited, gap to the oracle ..."
+    )
     max_qps: float | None = Field(description="largest rate that the recommended replicas sustain")
 
 
@@ -115,7 +120,9 @@ class KCurvePoint(Record):
     context: float
     step_ms: float
     tokens_per_s: float = Field(description="expected output tokens/s of the batch at this K")
-    flops_per_byte: float = Field(description="arithmetic intensity of the target's weights GEMMs and attention")
+    flops_per_byte: float = Field(
+        description="arithmetic intensity of the target's weights GEMMs and attention"
+    )
     tflops: float = Field(description="achieved TFLOP/s of the target pass")
     bound: str = Field(description="memory or compute")
 

@@ -1,0 +1,58 @@
+"""The ``kplan`` command: wiring of the subcommands and the exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+import typer
+
+from kplan.cli import calibrate, export, listing, recommend, simulate, traces
+from kplan.errors import InfeasibleError, InputError
+
+app = typer.Typer(
+    name="kplan",
+    help="What K at this load? Simulates speculative decoding and finds the draft length to run.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("recommend")(recommend.recommend)
+app.command("simulate")(simulate.simulate)
+app.command("export")(export.export)
+app.command("profiles")(listing.profiles)
+app.command("policies")(listing.policies)
+app.command("calibrate")(calibrate.calibrate)
+app.add_typer(traces.app, name="traces")
+
+
+def main() -> None:
+    """Entry point of the ``kplan`` script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: list[str]) -> int:
+    """Run one command and return its exit code; bad input becomes one line on stderr."""
+    try:
+        code = app(args=argv, prog_name="kplan", standalone_mode=False)
+    except InputError as err:
+        return _fail(f"error: {err}", 2)
+    except InfeasibleError as err:
+        return _fail(f"no: {err}", 1)
+    except click.exceptions.NoArgsIsHelpError as err:
+        return _fail(err.format_message(), 2)
+    except click.ClickException as err:
+        return _fail(f"error: {' '.join(err.format_message().split())} (see kplan --help)", 2)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        # the reader went away (kplan ... | head): not an error of ours, and nothing more can be said
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code if isinstance(code, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    print(message, file=sys.stderr)
+    return code

@@ -1,0 +1,44 @@
+"""Plans and what is written beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kplan.config.plan import SCHEMA_VERSION, Plan
+from kplan.errors import InputError
+from kplan.export import write_plan
+from kplan.profiles import load_drafter, load_model
+from kplan.report import render_report
+
+
+def read_plan(path: Path) -> Plan:
+    """Read plan.json.
+
+    Raises:
+        InputError: not there, truncated, or not a plan of this schema version.
+    """
+    try:
+        plan = Plan.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as err:
+        raise InputError("plan", str(path), f"cannot be read ({err})", "check the path") from None
+    except ValidationError as err:
+        fault = err.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in fault["loc"]) or "the file"
+        raise InputError(
+            "plan", str(path), f"{where}: {fault['msg']}", "write it anew with kplan recommend --out"
+        ) from None
+    if plan.schema_version != SCHEMA_VERSION:
+        raise InputError(
+            "plan", str(path), f"has schema version {plan.schema_version}, this kplan reads {SCHEMA_VERSION}",
+            "write it anew with kplan recommend --out",
+        )  # fmt: skip
+    return plan
+
+
+def write_out(plan: Plan, out: Path) -> list[Path]:
+    """Write plan.json, the engine configs and report.html; returns their paths."""
+    model = load_model(plan.question.model)
+    drafter = load_drafter(plan.question.proposer, model)
+    return write_plan(plan, out, model, drafter, report_html=render_report(plan))

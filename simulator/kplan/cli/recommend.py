@@ -1,0 +1,99 @@
+"""``kplan recommend``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kplan.cli import options as o
+
+if TYPE_CHECKING:
+    from kplan.config.plan import Plan
+
+
+def recommend(
+    qps: o.Qps = None,
+    concurrency: o.Concurrency = None,
+    model: o.Model = None,
+    hardware: o.Hardware = None,
+    tp: o.Tp = None,
+    proposer: o.Proposer = None,
+    workload: o.Workload = None,
+    traces: o.Traces = None,
+    engine: o.Engine = None,
+    slo_tpot_ms: o.SloTpot = None,
+    slo_ttft_ms: o.SloTtft = None,
+    replicas: o.Replicas = None,
+    max_k: o.MaxK = None,
+    requests: o.Requests = None,
+    replications: o.Replications = None,
+    seed: o.Seed = None,
+    prompt_tokens: o.PromptTokens = None,
+    output_tokens: o.OutputTokens = None,
+    max_num_seqs: o.MaxNumSeqs = None,
+    max_num_batched_tokens: o.MaxTokens = None,
+    gpu_memory_utilization: o.GpuMemory = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for plan.json, configs and report")
+    ] = None,
+    json: o.Json = False,
+) -> int:
+    """Say which K (or table of K by batch size) to run at a load, what it gives, and why.
+
+    Exit code 1 when the load cannot be served as asked.
+    """
+    from kplan.cli.output import print_json, progress
+
+    scenario = o.scenario_of(
+        None,
+        {
+            "qps": qps, "concurrency": concurrency, "model": model, "hardware": hardware, "tp": tp,
+            "proposer": proposer, "workload": workload, "traces": traces, "engine": engine,
+            "slo_tpot_ms": slo_tpot_ms, "slo_ttft_ms": slo_ttft_ms, "replicas": replicas, "max_k": max_k,
+            "requests": requests, "replications": replications, "seed": seed,
+            "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max_num_batched_tokens,
+            "gpu_memory_utilization": gpu_memory_utilization,
+        },
+        {"replications": 4},
+    )  # fmt: skip
+    with progress(json) as tell:
+        from kplan.search import recommend as answer
+
+        plan = answer(scenario, tell)
+        files: list[Path] = []
+        if out is not None:
+            from kplan.cli.files import write_out
+
+            tell("writing the plan, the configs and the report")
+            files = write_out(plan, out)
+    if json:
+        print_json(plan)
+    else:
+        _show(plan, files)
+    return 0 if plan.answer.feasible else 1
+
+
+def _show(plan: Plan, files: list[Path]) -> None:
+    from kplan.cli.output import POLICY_COLUMNS, policy_row, print_table
+
+    print(plan.answer.words)
+    for reason in plan.answer.why:
+        print(f"- {reason}")
+    print()
+    rows = [policy_row(result) for result in plan.policies]
+    q = plan.question
+    load = f"{q.qps:g} QPS" if q.qps is not None else f"concurrency {q.concurrency}"
+    source = q.traces or q.workload
+    print_table(
+        f"{q.model}, {q.proposer}, {source}, {plan.answer.replicas} x (TP {q.tp} {q.hardware}), {load}, "
+        f"{q.replications} x {q.requests} requests simulated",
+        POLICY_COLUMNS,
+        rows,
+    )
+    if any(not result.exportable for result in plan.policies):
+        print(f"* not runnable on {q.engine} today")
+    for path in files:
+        print(f"wrote {path}")

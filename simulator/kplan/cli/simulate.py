@@ -1,0 +1,84 @@
+"""``kplan simulate``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kplan.cli import options as o
+
+
+def simulate(
+    scenario: Annotated[Path | None, typer.Argument(help="scenario YAML; flags win over it")] = None,
+    qps: o.Qps = None,
+    concurrency: o.Concurrency = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy", help="off, fixed:3, table:1-64=3,65-=1, sglang-ema, my.py:MyPolicy ... [fixed:3]"
+        ),
+    ] = None,
+    model: o.Model = None,
+    hardware: o.Hardware = None,
+    tp: o.Tp = None,
+    proposer: o.Proposer = None,
+    workload: o.Workload = None,
+    traces: o.Traces = None,
+    engine: o.Engine = None,
+    slo_tpot_ms: o.SloTpot = None,
+    slo_ttft_ms: o.SloTtft = None,
+    replicas: o.Replicas = None,
+    max_k: o.MaxK = None,
+    requests: o.Requests = None,
+    replications: o.Replications = None,
+    seed: o.Seed = None,
+    prompt_tokens: o.PromptTokens = None,
+    output_tokens: o.OutputTokens = None,
+    max_num_seqs: o.MaxNumSeqs = None,
+    max_num_batched_tokens: o.MaxTokens = None,
+    gpu_memory_utilization: o.GpuMemory = None,
+    json: o.Json = False,
+) -> int:
+    """Simulate one policy on one load and report what it did, beside no speculation on the same requests.
+
+    Exit code 1 when the load saturates the replicas: its queue grows, so no mean is reported.
+    """
+    from kplan.cli.output import POLICY_COLUMNS, policy_row, print_json, print_table, progress
+
+    question = o.scenario_of(
+        scenario,
+        {
+            "qps": qps, "concurrency": concurrency, "policy": policy, "model": model, "hardware": hardware,
+            "tp": tp, "proposer": proposer, "workload": workload, "traces": traces, "engine": engine,
+            "slo_tpot_ms": slo_tpot_ms, "slo_ttft_ms": slo_ttft_ms, "replicas": replicas, "max_k": max_k,
+            "requests": requests, "replications": replications, "seed": seed,
+            "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max_num_batched_tokens,
+            "gpu_memory_utilization": gpu_memory_utilization,
+        },
+        {},
+    )  # fmt: skip
+    start = time.perf_counter()
+    with progress(json) as tell:
+        from kplan.search.single import simulate_one
+
+        run = simulate_one(question, tell)
+    counts = {
+        "requests": run.requests,
+        "steps": run.steps,
+        "output_tokens": run.output_tokens,
+        "wall_s": time.perf_counter() - start,
+    }
+    if json:
+        print_json(run.result.model_dump(mode="json") | counts)
+    else:
+        print_table(
+            f"{run.requests} requests, {run.steps} steps, {run.output_tokens:,} output tokens "
+            f"in {counts['wall_s']:.2f} s",
+            POLICY_COLUMNS,
+            [policy_row(run.result, exportable_mark=False)],
+        )
+    return 1 if run.result.saturated else 0

@@ -1,0 +1,109 @@
+"""The scenario: one question to the simulator, from flags or a YAML file, every default filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from kplan.config.plan import Record
+from kplan.errors import InputError
+
+MAX_QPS = 100_000.0
+MAX_CONCURRENCY = 100_000
+MAX_REQUESTS = 10_000_000
+
+
+class Scenario(Record):
+    """A load on a model on some hardware, and how long to simulate it.
+
+    Exactly one of ``qps`` (open loop, Poisson) and ``concurrency`` (closed loop) is given.
+    """
+
+    qps: float | None = Field(None, gt=0, le=MAX_QPS, allow_inf_nan=False)
+    concurrency: int | None = Field(None, ge=1, le=MAX_CONCURRENCY)
+    model: str = "llama-3.1-8b"
+    hardware: str = "h100-sxm"
+    tp: int = Field(1, ge=1, le=64, description="tensor-parallel GPUs per replica")
+    proposer: str = "eagle3"
+    workload: str = "sharegpt"
+    traces: Path | None = Field(None, description="recorded traces instead of the workload's fitted model")
+    engine: str = "vllm"
+    policy: str = "fixed:3"
+    max_k: int = Field(7, ge=0, le=254, description="largest K a policy may choose")
+    requests: int | None = Field(
+        None, ge=1, le=MAX_REQUESTS, description="per replication; None: by the load"
+    )
+    replications: int = Field(1, ge=1, le=1000)
+    seed: int = Field(0, ge=0, lt=2**63)
+    replicas: int | None = Field(None, ge=1, le=1024, description="None: as many as needed (1 in simulate)")
+    slo_tpot_ms: float | None = Field(None, gt=0, allow_inf_nan=False)
+    slo_ttft_ms: float | None = Field(None, gt=0, allow_inf_nan=False)
+    prompt_tokens: int | None = Field(None, ge=1, le=10_000_000, description="constant prompt length")
+    output_tokens: int | None = Field(None, ge=1, le=10_000_000, description="constant output length")
+    max_num_seqs: int | None = Field(None, ge=1, le=65_536, description="None: the engine's default")
+    max_num_batched_tokens: int | None = Field(None, ge=1, le=1_048_576)
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _one_load(self) -> Self:
+        if (self.qps is None) == (self.concurrency is None):
+            raise ValueError("give exactly one of qps (open loop) and concurrency (closed loop)")
+        return self
+
+
+def make_scenario(values: dict[str, Any], origin: str = "scenario") -> Scenario:
+    """Validate ``values``; the first fault becomes one line that names the key, the value and the bound.
+
+    Raises:
+        InputError: unknown key, wrong type or out of range.
+    """
+    try:
+        return Scenario(**values)
+    except ValidationError as err:
+        raise _first_fault(err, origin) from None
+
+
+def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any]) -> Scenario:
+    """Read a scenario YAML; ``overrides`` (flags) win over the file, the file over ``defaults``.
+
+    Raises:
+        InputError: no such file, not a mapping, or a fault as in :func:`make_scenario`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        raise InputError("scenario file", str(path), f"cannot be read ({err})", "check the path") from None
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as err:
+        raise InputError("scenario file", str(path), f"is not YAML: {err}", "mend that line") from None
+    if not isinstance(values, dict):
+        raise InputError(
+            "scenario file", str(path), "must be a mapping of keys to values", "for example `qps: 64`"
+        )
+    merged = {str(key).replace("-", "_"): value for key, value in values.items()}
+    if merged.get("policy") is False:  # YAML 1.1 reads the word off as False
+        merged["policy"] = "off"
+    if traces := merged.get("traces"):
+        merged["traces"] = path.parent / str(traces)
+    if overrides.get("qps") is not None:
+        merged.pop("concurrency", None)
+    if overrides.get("concurrency") is not None:
+        merged.pop("qps", None)
+    return make_scenario(defaults | merged | overrides, str(path))
+
+
+def _first_fault(err: ValidationError, origin: str) -> InputError:
+    fault = err.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        known = ", ".join(Scenario.model_fields)
+        return InputError(f"{origin}: key", key, "is not known", f"known keys: {known}")
+    message = fault["msg"].removeprefix("Value error, ")
+    if not key:
+        return InputError(origin, "qps and concurrency", message)
+    flag = "--" + key.replace("_", "-")
+    return InputError(f"{origin}: {flag}", fault["input"], message[0].lower() + message[1:])

@@ -1,0 +1,214 @@
+"""One model replica: owns its arrays and advances them, compiled when the policy allows it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan.engine import kernel
+from kplan.engine.state import (
+    DECODES,
+    FINISHED,
+    FREE_BLOCKS,
+    I64,
+    KNOWN,
+    NEXT_WAITING,
+    PREEMPTED,
+    RUNNING,
+    Limits,
+    Load,
+    Machine,
+    Requests,
+    new_machine,
+    new_requests,
+)
+from kplan.errors import InputError
+from kplan.latency.compiled import StepCost
+from kplan.policy import Observer, Policy, PolicyInfo, StepOutcome, StepView, TablePolicy
+
+
+@dataclass(frozen=True)
+class BatchCost:
+    """Prices a steady decode step of one batch; implements ``StepCostView``."""
+
+    cost: StepCost
+    batch: int
+    kv_tokens: int
+
+    def seconds(self, k: int) -> float:
+        """Seconds of a decode step of this batch that verifies and proposes ``k`` drafts per request."""
+        return self.seconds_at(self.batch * (k + 1), k)
+
+    def seconds_at(self, tokens: int, depth: int) -> float:
+        """Seconds of a decode step that verifies ``tokens`` in all and drafts ``depth`` deep."""
+        return float(kernel.steady_step_s(self.cost, self.batch, self.kv_tokens, tokens, depth))
+
+
+class Replica:
+    """A step loop over the arrays of :mod:`kplan.engine.state`.
+
+    Args:
+        load: the requests it will serve, in order of arrival.
+        limits: the engine's bounds and flavour.
+        cost: compiled step cost.
+        policy: a fresh policy; one instance serves one replica.
+        observe_lag: steps by which ``observe`` trails the engine (1 under overlapped scheduling).
+        compiled: False forces the Python path, which must give identical bytes.
+    """
+
+    def __init__(
+        self,
+        load: Load,
+        limits: Limits,
+        cost: StepCost,
+        policy: Policy,
+        *,
+        observe_lag: int = 0,
+        compiled: bool = True,
+    ) -> None:
+        self.limits, self.cost, self.traces = limits, cost, load.traces
+        self.requests: Requests = new_requests(load)
+        self.machine: Machine = new_machine(load, limits)
+        self._policy = policy
+        self._observer = policy if isinstance(policy, Observer) else None
+        self._lag = observe_lag
+        self._late: deque[StepOutcome] = deque()
+        self._k_each: I64 = np.zeros(limits.max_num_seqs, np.int64)
+        info = getattr(policy, "info", None)
+        self._sees_future = isinstance(info, PolicyInfo) and info.needs_future
+        n = len(load)
+        self._last_proposed: I64 = np.zeros(n, np.int64)
+        self._last_accepted: I64 = np.zeros(n, np.int64)
+        self._table: I64 | None = None
+        self._mode = kernel.BY_TABLE
+        if compiled and isinstance(policy, TablePolicy) and _table_is_the_rule(type(policy)):
+            self._table = np.clip(policy.table(limits.max_num_seqs), 0, limits.max_k).astype(np.int64)
+        elif compiled and self._sees_future and getattr(policy, "compiled_oracle", False):
+            self._mode = kernel.BY_ORACLE
+            self._table = np.zeros(limits.max_num_seqs + 1, np.int64)
+
+    @property
+    def clock_s(self) -> float:
+        """Seconds at which the latest step ended."""
+        return float(self.machine.clock[0])
+
+    @property
+    def done(self) -> bool:
+        """Every request is finished."""
+        return int(self.machine.counters[FINISHED]) == len(self.requests.arrival_s)
+
+    def advance(self, until: float = np.inf) -> int:
+        """Run steps until everything is finished, idle, or the clock reaches ``until`` (see kernel.run)."""
+        if self._table is not None:
+            return int(
+                kernel.run(
+                    self.requests, self.machine, self.limits, self.traces, self.cost,
+                    self._mode, self._table, self._k_each, until,
+                )
+            )  # fmt: skip
+        return self._advance_python(until)
+
+    def _advance_python(self, until: float) -> int:
+        req, m = self.requests, self.machine
+        while m.clock[0] < until:
+            batch = int(kernel.schedule(req, m, self.limits))
+            if batch == 0:
+                if m.counters[FINISHED] == len(req.arrival_s):
+                    return kernel.DONE
+                if m.counters[PREEMPTED] > 0:
+                    continue
+                ahead = float(kernel.next_arrival(req, m))
+                if ahead == np.inf:
+                    return kernel.IDLE
+                if ahead >= until:
+                    m.clock[0] = until
+                    return kernel.PAUSED
+                m.clock[0] = max(float(m.clock[0]), ahead)
+                continue
+            self._step(batch)
+        return kernel.PAUSED
+
+    def _step(self, batch: int) -> None:
+        req, m = self.requests, self.machine
+        rows = np.flatnonzero(m.chunk[: m.counters[RUNNING]])
+        ids = m.running[rows]
+        prefill_alone = self.limits.k_now and m.counters[DECODES] == 0
+        k, each = (0, False) if prefill_alone else self._choose(batch, rows, ids)
+        decoding = ids[m.decodes[rows] == 1] if m.counters[DECODES] else ids[:0]
+        accepted_before = req.accepted[decoding]
+        proposed_before = req.proposed[decoding]
+        step_s = float(kernel.execute(req, m, self.limits, self.traces, self.cost, k, each, self._k_each))
+        if prefill_alone:
+            return
+        self._late.append(
+            StepOutcome(
+                batch=batch,
+                step_s=step_s,
+                request=decoding,
+                proposed=req.proposed[decoding] - proposed_before,
+                accepted=req.accepted[decoding] - accepted_before,
+            )
+        )
+        while len(self._late) > self._lag:
+            outcome = self._late.popleft()
+            self._last_proposed[outcome.request] = outcome.proposed
+            self._last_accepted[outcome.request] = outcome.accepted
+            if self._observer is not None:
+                self._observer.observe(outcome)
+
+    def _choose(self, batch: int, rows: I64, ids: I64) -> tuple[int, bool]:
+        """Ask the policy; returns (K for all, False) or (deepest K, True) with ``_k_each`` filled."""
+        req, m, limits = self.requests, self.machine, self.limits
+        position = req.emitted[ids]
+        context = req.prompt_len[ids] + position
+        future: I64 | None = None
+        if self._sees_future:
+            future = np.array(
+                [kernel.useful_drafts(req, m, limits, self.traces, row) for row in rows], np.int64
+            )
+        view = StepView(
+            now_s=float(m.clock[0]),
+            batch=batch,
+            waiting=self._waiting(),
+            kv_free_tokens=int(m.counters[FREE_BLOCKS]) * limits.block_tokens,
+            max_k=limits.max_k,
+            request=ids,
+            position=position,
+            context=context,
+            last_proposed=self._last_proposed[ids],
+            last_accepted=self._last_accepted[ids],
+            cost=BatchCost(self.cost, batch, int(context.sum())),
+            future_accepted=future,
+        )
+        chosen = self._policy.choose_k(view)
+        if isinstance(chosen, (int, np.integer)):
+            return min(max(int(chosen), 0), limits.max_k), False
+        each = _per_request(chosen, batch)
+        self._k_each[rows] = np.clip(each, 0, limits.max_k)
+        return int(self._k_each[rows].max(initial=0)), True
+
+    def _waiting(self) -> int:
+        count = self.machine.counters
+        arrived = int(
+            np.searchsorted(self.requests.arrival_s[: count[KNOWN]], self.machine.clock[0], side="right")
+        )
+        return max(arrived - int(count[NEXT_WAITING]), 0) + int(count[PREEMPTED])
+
+
+def _table_is_the_rule(cls: type) -> bool:
+    """False for a class that inherits ``table`` but overrides ``choose_k``: that is its parent's rule."""
+    names = next(vars(base).keys() for base in cls.__mro__ if {"table", "choose_k"} & vars(base).keys())
+    return "table" in names
+
+
+def _per_request(chosen: object, batch: int) -> NDArray[np.int64]:
+    each = np.asarray(chosen)
+    if each.shape != (batch,) or not np.issubdtype(each.dtype, np.integer):
+        raise InputError(
+            "choose_k", f"{type(chosen).__name__} of shape {each.shape}, dtype {each.dtype}",
+            f"must be an int or an integer array of shape ({batch},), one K per request",
+        )  # fmt: skip
+    return each

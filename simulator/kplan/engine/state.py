@@ -1,0 +1,180 @@
+"""State of one replica as flat arrays, shared by the compiled loop and the Python path.
+
+Everything mutable lives in these arrays; a step reads them, prices itself, then commits. Counts are int64,
+times are float64 seconds. Named index constants address the small counter arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan.errors import InputError
+
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+U8 = NDArray[np.uint8]
+
+# counters (``Machine.counters``)
+RUNNING = 0  # requests admitted and not finished
+PREEMPTED = 1  # height of the preempted stack
+NEXT_WAITING = 2  # first request never admitted
+KNOWN = 3  # requests whose arrival time is known
+FREE_BLOCKS = 4
+FINISHED = 5
+STEPS = 6
+PREEMPTIONS = 7
+DECODES = 8  # of the step being built: requests that decode ...
+PREFILLS = 9  # ... and requests that bring a prompt chunk
+SCHEDULED_TOKENS = 10
+PEAK_BLOCKS = 11
+COUNTERS = 12
+
+# window sums (``Machine.sums``)
+VERIFY_S = 0
+DRAFT_S = 1
+SAMPLING_S = 2
+OVERHEAD_S = 3
+W_STEPS = 4
+W_BATCH = 5  # sum of batch sizes
+W_DECODES = 6  # request-steps that decoded
+W_EMITTED = 7  # tokens emitted, the first ones included
+W_DECODE_EMITTED = 8  # tokens emitted by decoding request-steps
+W_PROPOSED = 9
+W_ACCEPTED = 10
+W_CONTEXT = 11  # sum of contexts over decoding request-steps
+W_OPEN_S = 12
+W_CLOSE_S = 13
+SUMS = 14
+
+
+class Requests(NamedTuple):
+    """Requests of one replica in order of arrival, one row each."""
+
+    arrival_s: F64
+    prompt_len: I64
+    output_len: I64
+    trace_at: I64  # its first position in the acceptance arrays
+    emitted: I64
+    computed: I64  # tokens whose KV is in the cache
+    blocks: I64
+    drafts: I64  # drafts that its next decode step verifies
+    admitted_s: F64  # NaN until it happens, as the two below
+    first_token_s: F64
+    finish_s: F64
+    steps: I64  # decode steps
+    proposed: I64
+    accepted: I64
+    preempted: I64
+
+
+class Machine(NamedTuple):
+    """The running batch, the counters and the sums of one replica."""
+
+    running: I64  # (max_num_seqs,) request numbers in order of admission
+    chunk: I64  # (max_num_seqs,) query tokens of the step being built, 0 = not scheduled
+    decodes: I64  # (max_num_seqs,) 1 when the request decodes in this step, 0 when it prefills
+    stack: I64  # preempted requests, the next one to be admitted on top
+    counters: I64  # (COUNTERS,)
+    clock: F64  # (1,) seconds
+    sums: F64  # (SUMS,) over the measured window
+    k_steps: I64  # (max_k + 1,) decoding request-steps by drafts verified
+    batch_steps: I64  # (max_num_seqs + 1,) steps by batch size
+    accepted_steps: I64  # (max_k + 1,) the same by drafts accepted
+
+
+class Limits(NamedTuple):
+    """The engine's bounds and its flavour."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_tokens: int
+    total_blocks: int
+    max_k: int
+    k_now: bool  # K governs this step's drafts (SGLang); else the next step's (vLLM)
+    prefill_first: bool  # a waiting prompt is run before and without decodes (SGLang); else mixed (vLLM)
+    closed: bool  # the next request arrives when one finishes (closed loop)
+    window_from: int  # first request of the measured window
+    window_to: int  # the window closes when this request is admitted
+
+
+class Traces(NamedTuple):
+    """Flat acceptance arrays that ``Requests.trace_at`` points into."""
+
+    acc: U8
+    drafted: U8  # 255 where the proposer always has as many as asked
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests handed to one replica.
+
+    Attributes:
+        arrival_s: (n,) sorted seconds; ignored in a closed loop.
+        prompt_len, output_len: (n,) tokens, >= 1.
+        trace_at: (n,) first position in ``traces``.
+        traces: flat acceptance arrays.
+        concurrency: clients of a closed loop, or None for an open one.
+    """
+
+    arrival_s: F64
+    prompt_len: I64
+    output_len: I64
+    trace_at: I64
+    traces: Traces
+    concurrency: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.prompt_len)
+
+
+def new_requests(load: Load) -> Requests:
+    """Fresh request rows for ``load``."""
+    n = len(load)
+    if load.concurrency is None:
+        arrival_s = load.arrival_s.astype(np.float64, copy=True)
+    else:
+        arrival_s = np.full(n, np.inf)
+        arrival_s[: load.concurrency] = 0.0
+
+    def zeros() -> I64:
+        return np.zeros(n, np.int64)
+
+    def unset() -> F64:
+        return np.full(n, np.nan)
+
+    return Requests(
+        arrival_s, load.prompt_len.astype(np.int64), load.output_len.astype(np.int64),
+        load.trace_at.astype(np.int64), zeros(), zeros(), zeros(), zeros(), unset(), unset(), unset(),
+        zeros(), zeros(), zeros(), zeros(),
+    )  # fmt: skip
+
+
+def new_machine(load: Load, limits: Limits) -> Machine:
+    """An idle replica; refuses requests that can never fit its KV cache.
+
+    Raises:
+        InputError: a request needs more KV tokens than the replica has.
+    """
+    seqs, ks = limits.max_num_seqs, limits.max_k + 1
+    if len(load):
+        largest = int(np.max(load.prompt_len + load.output_len)) + limits.max_k + 1
+        capacity = limits.total_blocks * limits.block_tokens
+        if largest > capacity:
+            raise InputError(
+                "request length", largest, f"the KV cache of one replica holds {capacity} tokens",
+                "use more GPUs per replica (--tp), a shorter workload, or fewer drafts",
+            )  # fmt: skip
+    count = np.zeros(COUNTERS, np.int64)
+    count[FREE_BLOCKS] = limits.total_blocks
+    count[KNOWN] = len(load) if load.concurrency is None else min(load.concurrency, len(load))
+    sums = np.zeros(SUMS)
+    sums[W_OPEN_S] = sums[W_CLOSE_S] = np.nan
+    return Machine(
+        np.zeros(seqs, np.int64), np.zeros(seqs, np.int64), np.zeros(seqs, np.int64),
+        np.zeros(seqs, np.int64), count, np.zeros(1), sums, np.zeros(ks, np.int64),
+        np.zeros(seqs + 1, np.int64), np.zeros(ks, np.int64),
+    )  # fmt: skip

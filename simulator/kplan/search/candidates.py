@@ -1,0 +1,75 @@
+"""The policies that ``recommend`` compares, and the deterministic batch table among them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan.acceptance import ProposerTrace, step_tokens
+from kplan.config.plan import BatchRange
+from kplan.latency import LatencyModel, StepShape
+from kplan.registry import PolicySpec, parse_policy
+
+TIE = 0.01
+"""Rates within this share of the best count as equal: the smaller K wins."""
+
+
+def rates(
+    latency: LatencyModel, tokens: NDArray[np.float64], max_batch: int, context: float
+) -> NDArray[np.float64]:
+    """Output tokens per second of a steady batch by (batch, K), shape (max_batch, max_k + 1).
+
+    Args:
+        tokens: (max_k + 1,) mean tokens per request and step along the walk at each K.
+        max_batch: batches 1..max_batch, one row each.
+        context: mean context of a request, tokens.
+    """
+    batch = np.arange(1, max_batch + 1)[:, None]
+    k = np.arange(len(tokens))[None, :]
+    seconds = latency.step_seconds(StepShape.decode(batch, k, context)).total_s
+    return np.asarray(batch * tokens[None, :] / seconds)
+
+
+def greedy_table(rate: NDArray[np.float64]) -> tuple[BatchRange, ...]:
+    """The K of the highest rate per batch size, from :func:`rates`.
+
+    The K of the range before is kept while it is within TIE of the best, so that steps in the cost (graph
+    padding, say) do not cut the table into slices; no monotonicity in batch is assumed.
+    """
+    chosen: list[int] = []
+    for row in rate:
+        best = float(row.max())
+        if chosen and row[chosen[-1]] >= best * (1 - TIE):
+            chosen.append(chosen[-1])
+        else:
+            chosen.append(int(np.flatnonzero(row >= best * (1 - TIE))[0]))
+    starts = [0, *[i for i in range(1, len(chosen)) if chosen[i] != chosen[i - 1]]]
+    ends: list[int | None] = [*starts[1:], None]
+    return tuple(
+        BatchRange(start=start + 1, end=end, k=chosen[start]) for start, end in zip(starts, ends, strict=True)
+    )
+
+
+def table_text(table: tuple[BatchRange, ...]) -> str:
+    """The policy text of a table, for example ``table:1-64=3,65-=1``."""
+    return "table:" + ",".join(f"{r.start}-{'' if r.end is None else r.end}={r.k}" for r in table)
+
+
+def mean_context(prompt_len: NDArray[np.int64], output_len: NDArray[np.int64]) -> float:
+    """Context of a decoding request averaged over the tokens it emits."""
+    out = output_len.astype(np.float64)
+    return float((out * (prompt_len + out / 2)).sum() / out.sum())
+
+
+def candidate_specs(table: tuple[BatchRange, ...], max_k: int) -> list[PolicySpec]:
+    """off, every fixed K, the table (when it is not a fixed K itself), and the adaptive ones."""
+    texts = ["off", *[f"fixed:{k}" for k in range(1, max_k + 1)]]
+    if len(table) > 1 or table[0].k == 0:
+        texts.append(table_text(table))
+    texts += ["sglang-ema", "goodput", "oracle"]
+    return [parse_policy(text) for text in texts]
+
+
+def walk_tokens(trace: ProposerTrace, max_k: int) -> NDArray[np.float64]:
+    """(max_k + 1,) tokens per request and step along the walk at each K."""
+    return np.asarray(step_tokens(trace, max_k), np.float64)

@@ -1,0 +1,121 @@
+"""What the answer rests on: the K curve under the roofline, and every assumption with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan import metrics
+from kplan.config.plan import Assumption, KCurvePoint, Roofline
+from kplan.latency import StepShape
+from kplan.provenance import Figure
+from kplan.search.evaluate import Evaluated
+from kplan.simulate import Setup
+
+
+def k_curve(
+    setup: Setup, tokens: NDArray[np.float64], chosen: Evaluated, context: float
+) -> tuple[KCurvePoint, ...]:
+    """A steady decode step at the load's own mean batch for K = 0..max_k (with the drafter configured).
+
+    Args:
+        tokens: (max_k + 1,) tokens per request and step at each K.
+        chosen: the recommended policy, whose mean batch is used.
+        context: mean context of a decoding request.
+    """
+    batch = max(1, round(metrics.mean_batch(chosen.runs)))
+    points = []
+    for k, per_step in enumerate(tokens):
+        shape = StepShape.decode(batch, k, context)
+        seconds = float(setup.latency.step_seconds(shape).total_s)
+        verify_s = float(setup.latency.step_seconds(shape).verify_s)
+        work = setup.latency.work(shape)
+        flops, moved = float(work.flops), float(work.bytes)
+        ceilings = setup.latency.ceilings()
+        memory_s = moved / (ceilings.bandwidth_bytes_s * ceilings.bandwidth_eff)
+        compute_s = flops / (ceilings.peak_flops * ceilings.flops_eff)
+        points.append(
+            KCurvePoint(
+                k=k,
+                batch=float(batch),
+                context=context,
+                step_ms=seconds * 1e3,
+                tokens_per_s=batch * float(per_step) / seconds,
+                flops_per_byte=flops / moved,
+                tflops=flops / verify_s / 1e12,
+                bound="memory" if memory_s >= compute_s else "compute",
+            )
+        )
+    return tuple(points)
+
+
+def roofline(setup: Setup) -> Roofline:
+    """The ceilings of the replica (all its tensor-parallel GPUs together)."""
+    ceilings = setup.latency.ceilings()
+    return Roofline(
+        peak_tflops=ceilings.peak_flops / 1e12,
+        bandwidth_tb_s=ceilings.bandwidth_bytes_s / 1e12,
+        efficiency_flops=ceilings.flops_eff,
+        efficiency_bandwidth=ceilings.bandwidth_eff,
+    )
+
+
+def assumptions(setup: Setup) -> tuple[Assumption, ...]:
+    """Every profile and model the answer rests on, with how it is known."""
+    rows = [
+        Assumption(
+            name=f"hardware {setup.hardware.name}",
+            value="datasheet peaks",
+            kind=setup.hardware.provenance.kind,
+            source=setup.hardware.provenance.source,
+        ),
+        Assumption(
+            name=f"model {setup.model.name}",
+            value=f"{setup.model.weight_bytes() / 1e9:.1f} GB of weights",
+            kind=setup.model.provenance.kind,
+            source=setup.model.provenance.source,
+        ),
+        Assumption(
+            name=f"drafter {setup.drafter.name}",
+            value=setup.drafter.kind,
+            kind=setup.drafter.provenance.kind,
+            source=setup.drafter.provenance.source,
+        ),
+    ]
+    rows += [
+        Assumption(name=f"step time: {name}", value=f"{figure.value:.4g}", kind=figure.provenance.kind,
+                   source=figure.provenance.source)
+        for name, figure in _figures(setup.latency.calibration)
+    ]  # fmt: skip
+    if setup.recorded is not None:
+        source = setup.recorded.provenance
+        rows.append(
+            Assumption(
+                name="acceptance and lengths",
+                value=f"{len(setup.recorded)} recorded requests",
+                kind=source.kind,
+                source="; ".join([source.source, *setup.recorded.notes]),
+            )
+        )
+    if setup.workload is not None:
+        rows += [
+            Assumption(name=name, value=setup.workload.name, kind=source.kind,
+                       source="; ".join(filter(None, [source.source, source.note])))
+            for name, source in setup.workload.sources(setup.scenario.proposer).items()
+        ]  # fmt: skip
+    return tuple(rows)
+
+
+def _figures(record: object, prefix: str = "") -> Iterator[tuple[str, Figure]]:
+    """Every figure of a nested record of figures, with its path."""
+    if isinstance(record, Figure):
+        yield prefix, record
+    elif isinstance(record, Mapping):
+        for key, value in record.items():
+            yield from _figures(value, f"{prefix}[{key}]")
+    elif is_dataclass(record):
+        for field in fields(record):
+            yield from _figures(getattr(record, field.name), f"{prefix}.{field.name}".lstrip("."))

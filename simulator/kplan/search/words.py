@@ -1,0 +1,227 @@
+"""The answer in words: what to run, what it gives, why, and what would change it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kplan import metrics
+from kplan.config.plan import Answer, BatchRange
+from kplan.config.scenario import Scenario
+from kplan.search.candidates import table_text, walk_tokens
+from kplan.search.evaluate import Evaluated, batch_quantiles, paired_speedup
+from kplan.search.evidence import k_curve
+from kplan.simulate import Setup
+
+if TYPE_CHECKING:
+    from kplan.search.recommend import Judged
+
+
+def slo_text(scenario: Scenario) -> str:
+    """The SLOs as asked, for example "TPOT <= 20 ms and TTFT <= 1000 ms"."""
+    parts = []
+    if scenario.slo_tpot_ms is not None:
+        parts.append(f"TPOT <= {scenario.slo_tpot_ms:g} ms")
+    if scenario.slo_ttft_ms is not None:
+        parts.append(f"TTFT <= {scenario.slo_ttft_ms:g} ms")
+    return " and ".join(parts) or "the load"
+
+
+def policy_text(text: str, proposer: str) -> str:
+    """A policy as a person would say it."""
+    name, _, rest = text.partition(":")
+    if name == "off":
+        return "no speculation"
+    if name == "fixed":
+        return f"K = {rest} ({proposer})"
+    if name == "table":
+        return f"the K table {rest} ({proposer})"
+    return f"{text} ({proposer})"
+
+
+def answer(
+    setup: Setup,
+    judged: Judged,
+    chosen: Evaluated,
+    table: tuple[BatchRange, ...],
+    per_replica: dict[str, float],
+    context: float,
+) -> Answer:
+    """Put the verdict into the record that ``recommend`` prints."""
+    text = chosen.spec.text
+    saturated = judged.best is None and chosen.saturated
+    sentence = _served(setup, judged, chosen, per_replica)
+    if judged.best is None:
+        sentence = _falls_short(setup, judged, chosen, per_replica)
+    k: int | None = None
+    if text == "off":
+        k = 0
+    elif text.startswith("fixed:"):
+        k = int(text.partition(":")[2])
+    return Answer(
+        policy=text,
+        k=k,
+        table=table if text.startswith("table:") else None,
+        replicas=judged.replicas,
+        saturated=saturated,
+        feasible=judged.best is not None,
+        words=sentence,
+        why=tuple(_reasons(setup, judged, chosen, table, context)),
+        max_qps=chosen.max_qps if setup.scenario.qps is not None else None,
+    )
+
+
+def _load_text(setup: Setup) -> str:
+    s = setup.scenario
+    return f"{s.qps:g} QPS" if s.qps is not None else f"concurrency {s.concurrency}"
+
+
+def _replicas_text(setup: Setup, replicas: int) -> str:
+    gpus = f"{setup.scenario.tp} x {setup.hardware.name}"
+    return f"{replicas} replica{'s' if replicas > 1 else ''} of {gpus}"
+
+
+def _served(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[str, float]) -> str:
+    s, text = setup.scenario, chosen.spec.text
+    tpot = metrics.stat_ms(chosen.runs, "tpot_s")
+    ttft = metrics.stat_ms(chosen.runs, "ttft_s")
+    rate = float(np.mean([run.output_tok_s for run in chosen.runs]))
+    lead = ""
+    if s.qps is not None and s.replicas is None and judged.replicas > 1:
+        one = max(
+            per_replica[done.spec.text] for done in judged.all if setup.engine.name in done.spec.info.engines
+        )
+        if one < s.qps:
+            lead = f"{s.qps:g} QPS exceeds what one replica sustains, {one:.0f} QPS. "
+        else:
+            lead = f"{judged.replicas} replicas are needed for {slo_text(s)}. "
+    what, where = policy_text(text, s.proposer), _replicas_text(setup, judged.replicas)
+    parts = [f"{lead}Run {what} on {where}: at {_load_text(setup)}"]
+    if tpot is not None:
+        parts.append(f"TPOT is {tpot.mean:.2f} ms (95% {tpot.ci95[0]:.2f} to {tpot.ci95[1]:.2f})")
+    pair = paired_speedup(judged.named("off"), chosen)
+    if text != "off" and pair is not None:
+        off_ms = judged.named("off").tpot_s * 1e3
+        parts.append(f"{pair[0]:.2f}x faster than without speculation ({off_ms:.2f} ms)")
+    elif text != "off" and judged.named("off").saturated:
+        parts.append("while without speculation the same replicas saturate")
+    if ttft is not None:
+        parts.append(f"TTFT {ttft.mean:.0f} ms (P99 {ttft.p99:.0f})")
+    parts.append(f"{rate:,.0f} output tokens/s")
+    sentence = ", ".join(parts) + "."
+    if s.qps is not None and math.isfinite(chosen.max_qps):
+        sentence += (
+            f" They sustain {chosen.max_qps:.0f} QPS; this load is {s.qps / chosen.max_qps:.0%} of that."
+        )
+    return sentence
+
+
+def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[str, float]) -> str:
+    s = setup.scenario
+    where = _replicas_text(setup, judged.replicas)
+    if chosen.saturated and s.qps is not None:
+        need = math.ceil(s.qps / per_replica[chosen.spec.text])
+        return (
+            f"{s.qps:g} QPS exceeds what {where} sustains, {chosen.max_qps:.0f} QPS with "
+            f"{policy_text(chosen.spec.text, s.proposer)}: the queue grows without end. At least {need} "
+            "replicas are needed; leave --replicas out to size them."
+        )
+    return f"No policy meets {slo_text(s)} on {where} at {_load_text(setup)}; add replicas or loosen the SLO."
+
+
+def _reasons(
+    setup: Setup, judged: Judged, chosen: Evaluated, table: tuple[BatchRange, ...], context: float
+) -> list[str]:
+    low, high = batch_quantiles(chosen, 0.05, 0.95)
+    batch = metrics.mean_batch(chosen.runs)
+    reasons = [_bound_text(setup, chosen, batch, context, low, high)]
+    reasons.extend(_rivals(judged, chosen))
+    reasons.extend(_oracle_gap(judged, chosen))
+    if len(table) > 1:
+        first_change = next((r for r in table if r.start > batch), None)
+        if first_change is not None:
+            reasons.append(
+                f"What would change it: by steady step cost the best K becomes {first_change.k} from batch "
+                f"{first_change.start} on; the load visits {low} to {high}. "
+                f"Best table: {table_text(table)[6:]}."
+            )
+        else:
+            reasons.append(f"By steady step cost the best K by batch is {table_text(table)[6:]}.")
+    if any(run.preemptions for run in chosen.runs):
+        reasons.append(
+            "The KV cache runs full and requests are preempted: a shorter context or more GPUs would help."
+        )
+    reasons.extend(_censored(setup))
+    return reasons
+
+
+def _bound_text(setup: Setup, chosen: Evaluated, batch: float, context: float, low: int, high: int) -> str:
+    split = metrics.time_split(chosen.runs)
+    step_s = split.verify_s + split.draft_s + split.sampling_s + split.overhead_s
+    text = (
+        f"The batch stays at {low} to {high} (mean {batch:.1f}, context {context:.0f} tokens); a step takes "
+        f"{step_s * 1e3:.2f} ms, of which verification {split.verify_s / step_s:.0%} and drafting "
+        f"{split.draft_s / step_s:.0%}."
+    )
+    tokens = np.ones(setup.scenario.max_k + 1)
+    curve = k_curve(setup, tokens, chosen, context)
+    used = round(metrics.mean_k(chosen.runs))
+    here = curve[min(used, len(curve) - 1)]
+    turn = next((point.k for point in curve if point.bound == "compute"), None)
+    text += f" At K = {used} the target pass is {here.bound}-bound"
+    if turn is None:
+        return text + f", and it would stay so up to K = {setup.scenario.max_k}."
+    if here.bound == "memory":
+        return text + f"; it turns compute-bound at K = {turn}."
+    return text + "."
+
+
+def _rivals(judged: Judged, chosen: Evaluated) -> list[str]:
+    fixed = [
+        one
+        for one in judged.all
+        if one is not chosen
+        and one.spec.text.partition(":")[0] in ("off", "fixed", "table")
+        and not one.saturated
+    ]
+    if not fixed or chosen.saturated:
+        return []
+    rival = min(fixed, key=lambda one: one.tpot_s)
+    pair = paired_speedup(rival, chosen)
+    if pair is None:
+        return []
+    gain, (low, high) = pair
+    if low <= 1.0 <= high or abs(gain - 1) <= 0.01:
+        return [
+            f"{rival.spec.text} ties with it (TPOT ratio {gain:.3f}, 95% {low:.3f} to {high:.3f}); "
+            "the simpler policy and the smaller K win a tie."
+        ]
+    return [f"The next best is {rival.spec.text}: its TPOT is {gain:.3f}x (95% {low:.3f} to {high:.3f})."]
+
+
+def _oracle_gap(judged: Judged, chosen: Evaluated) -> list[str]:
+    off, oracle = judged.named("off"), judged.named("oracle")
+    bound = paired_speedup(off, oracle)
+    mine = paired_speedup(off, chosen)
+    if bound is None or mine is None or bound[0] <= 1:
+        return []
+    share = (mine[0] - 1) / (bound[0] - 1)
+    return [
+        f"An oracle that knew every acceptance would reach {bound[0]:.2f}x over no speculation; "
+        f"this reaches {mine[0]:.2f}x, {share:.0%} of that gain."
+    ]
+
+
+def _censored(setup: Setup) -> list[str]:
+    if setup.recorded is None:
+        return []
+    trace = setup.recorded.proposers[setup.scenario.proposer]
+    if setup.scenario.max_k <= trace.recorded_k:
+        return []
+    tokens = walk_tokens(trace, trace.recorded_k)
+    return [
+        f"The traces were recorded at K = {trace.recorded_k}: results at larger K rest on at least "
+        f"{tokens[-1]:.2f} tokens per step and are lower bounds."
+    ]
