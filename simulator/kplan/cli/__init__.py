@@ -2,7 +2,3 @@
 
 Exit codes: 0 done, 1 the answer is no, 2 bad input (one line on stderr).
 """
-
-from kplan.cli.app import main
-
-__all__ = ["main"]

@@ -48,7 +48,8 @@ def policies(json: Json = False) -> int:
             {
                 "policies": [
                     {"name": name, "summary": info.summary, "source": info.source,
-                     "engines": list(info.engines), "why_not": info.why_not, "needs_future": info.needs_future}
+                     "engines": list(info.engines), "why_not": info.why_not,
+                     "needs_future": info.needs_future}
                     for name, info in found
                 ]
             }

@@ -242,7 +242,7 @@ def useful_drafts(req: Requests, m: Machine, limits: Limits, traces: Traces, row
 
 @njit(cache=True)
 def steady_step_s(cost: StepCost, requests: int, kv_tokens: int, tokens: int, depth: int) -> float:
-    """Seconds of a decode step over ``kv_tokens`` of context: verify ``tokens`` in all, draft ``depth`` deep."""
+    """Seconds of a decode step over ``kv_tokens`` of context: verify ``tokens``, draft ``depth`` deep."""
     qk = int(tokens * (kv_tokens / max(requests, 1)))
     parts = step_parts(cost, requests, tokens, kv_tokens, qk, 0, 0, 0, 0.0, tokens, requests, depth)
     return parts[0] + parts[1] + parts[2] + parts[3]

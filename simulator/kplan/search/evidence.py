@@ -53,7 +53,7 @@ def k_curve(
 
 
 def roofline(setup: Setup) -> Roofline:
-    """The ceilings of the replica (all its tensor-parallel GPUs together)."""
+    """The ceilings of one GPU; with tensor parallelism every point of the curve is one rank's share."""
     ceilings = setup.latency.ceilings()
     return Roofline(
         peak_tflops=ceilings.peak_flops / 1e12,

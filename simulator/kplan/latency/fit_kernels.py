@@ -1,0 +1,198 @@
+"""Fit the roofline of single kernels: robust least squares on relative errors, with bounds and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from kplan.errors import InputError
+from kplan.latency import fit_tables
+from kplan.latency.ops import elementwise_bytes_per_token
+from kplan.profiles import Decoder, Hardware
+
+Array = NDArray[np.float64]
+
+OUTLIER_SCALE = 0.05
+"""Relative error above which a row counts linearly, no longer quadratically (soft L1)."""
+
+MIN_ROWS_PER_COEFFICIENT = 3
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Coefficients of one kernel model.
+
+    Attributes:
+        coefficients: name -> value; stderr: name -> its standard error, same unit; none at a bound.
+        rows: rows used; mape: mean absolute relative error over them.
+    """
+
+    coefficients: dict[str, float]
+    stderr: dict[str, float]
+    rows: int
+    mape: float
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """A name with its starting point and bounds."""
+
+    name: str
+    start: float
+    low: float
+    high: float
+
+
+def fit(what: str, coefficients: tuple[Coefficient, ...], model: Callable[[Array], Array], y: Array) -> Fit:
+    """Minimise the soft-L1 loss of log(model / y). ``model`` maps (c,) coefficients to (r,) seconds.
+
+    Raises InputError when rows are too few, or leave a coefficient without effect on any row.
+    """
+    needed = MIN_ROWS_PER_COEFFICIENT * len(coefficients)
+    if len(y) < needed:
+        raise InputError(f"rows for {what}", len(y), f"at least {needed} are needed", "add measurements")
+    scale = np.array([c.start for c in coefficients])
+
+    def residual(x: Array) -> Array:
+        return np.asarray(np.log(model(x * scale) / y), dtype=np.float64)
+
+    bounds = (
+        np.array([c.low for c in coefficients]) / scale,
+        np.array([c.high for c in coefficients]) / scale,
+    )
+    solution = least_squares(
+        residual, np.ones(len(scale)), bounds=bounds, loss="soft_l1", f_scale=OUTLIER_SCALE, x_scale="jac"
+    )
+    error = residual(solution.x)
+    jacobian = solution.jac
+    if np.linalg.matrix_rank(jacobian) < len(scale):
+        blind = [
+            c.name
+            for c, effect in zip(coefficients, np.abs(jacobian).max(axis=0), strict=True)
+            if effect < 1e-9
+        ]
+        raise InputError(
+            f"rows for {what}",
+            len(y),
+            f"do not identify {', '.join(blind) or 'all coefficients'}",
+            "add that regime",
+        )
+    # A coefficient at its bound is not free: it has no standard error and takes none of the others'.
+    free = solution.active_mask == 0
+    inside = jacobian[:, free]
+    covariance = np.linalg.inv(inside.T @ inside) * float(error @ error) / (len(y) - int(free.sum()))
+    names = [c.name for c in coefficients]
+    free_names = [name for name, is_free in zip(names, free, strict=True) if is_free]
+    return Fit(
+        coefficients=dict(zip(names, map(float, solution.x * scale), strict=True)),
+        stderr=dict(zip(free_names, map(float, np.sqrt(np.diag(covariance)) * scale[free]), strict=True)),
+        rows=len(y),
+        mape=float(np.mean(np.abs(np.expm1(error)))),
+    )
+
+
+def fit_gemm(rows: fit_tables.GemmRows, hardware: Hardware) -> Fit:
+    """t0 + ((bytes / (BW e_b))^p + (flops / (peak e_f))^p)^(1/p)."""
+    traffic = 2.0 * (rows.m * rows.k + rows.k * rows.n + rows.m * rows.n)
+    flops = 2.0 * rows.m * rows.n * rows.k
+    memory_s, compute_s = traffic / hardware.bandwidth_bytes_s.value, flops / hardware.peak_flops.value
+
+    def model(x: Array) -> Array:
+        t0, bandwidth_eff, flops_eff, p = x
+        return np.asarray(t0 + ((memory_s / bandwidth_eff) ** p + (compute_s / flops_eff) ** p) ** (1 / p))
+
+    return fit(
+        "GEMM",
+        (
+            Coefficient("t0_s", 4e-6, 1e-7, 3e-5),
+            Coefficient("bandwidth_eff", 0.85, 0.3, 1.0),
+            Coefficient("flops_eff", 0.8, 0.3, 1.0),
+            Coefficient("p", 3.0, 1.0, 20.0),
+        ),
+        model,
+        rows.seconds,
+    )
+
+
+def fit_decode_attention(rows: fit_tables.AttentionRows, hardware: Hardware) -> Fit:
+    """t0 + ((tile x requests x KV heads)^p + (KV bytes / (BW e_b))^p)^(1/p), one layer, query length 1."""
+    tiles = rows.requests * rows.kv_heads
+    head_values = fit_tables.HEAD_DIM * 2.0 * 2.0
+    query = rows.requests * 2 * rows.heads * fit_tables.HEAD_DIM * 2.0
+    memory_s = (tiles * rows.kv_len * head_values + query) / hardware.bandwidth_bytes_s.value
+
+    def model(x: Array) -> Array:
+        t0, tile, bandwidth_eff, p = x
+        return np.asarray(t0 + ((tile * tiles) ** p + (memory_s / bandwidth_eff) ** p) ** (1 / p))
+
+    return fit(
+        "decode attention",
+        (
+            Coefficient("t0_s", 1e-5, 1e-6, 5e-5),
+            Coefficient("tile_s", 2.5e-8, 1e-9, 1e-6),
+            Coefficient("bandwidth_eff", 0.9, 0.3, 1.0),
+            Coefficient("p", 1.5, 1.0, 20.0),
+        ),
+        model,
+        rows.seconds,
+    )
+
+
+def fit_prefill_attention(rows: fit_tables.AttentionRows, hardware: Hardware) -> Fit:
+    """t0 + bytes / (BW e_b) + causal flops / (peak e_f): the smooth maximum fits with p = 1, a plain sum."""
+    tokens = rows.requests * rows.kv_len
+    memory_s = (
+        tokens * 2 * (rows.heads + rows.kv_heads) * fit_tables.HEAD_DIM * 2.0
+    ) / hardware.bandwidth_bytes_s.value
+    pairs = rows.requests * rows.kv_len**2 / 2
+    compute_s = 4.0 * rows.heads * fit_tables.HEAD_DIM * pairs / hardware.peak_flops.value
+
+    def model(x: Array) -> Array:
+        t0, bandwidth_eff, flops_eff = x
+        return np.asarray(t0 + memory_s / bandwidth_eff + compute_s / flops_eff)
+
+    return fit(
+        "prefill attention",
+        (
+            Coefficient("t0_s", 1e-5, 1e-6, 5e-5),
+            Coefficient("prefill_bandwidth_eff", 0.5, 0.05, 1.0),
+            Coefficient("flops_eff", 0.6, 0.05, 1.0),
+        ),
+        model,
+        rows.seconds,
+    )
+
+
+def fit_elementwise(rows: fit_tables.StepRows, hardware: Hardware, decoder: Decoder) -> Fit:
+    """Per layer: t0 + bytes / (BW e_b)."""
+    memory_s = elementwise_bytes_per_token(decoder, 1) * rows.tokens / hardware.bandwidth_bytes_s.value
+
+    def model(x: Array) -> Array:
+        t0, bandwidth_eff = x
+        return np.asarray(t0 + memory_s / bandwidth_eff)
+
+    return fit(
+        "elementwise operations",
+        (Coefficient("t0_s", 1e-5, 1e-7, 1e-4), Coefficient("bandwidth_eff", 0.8, 0.05, 1.0)),
+        model,
+        rows.seconds / decoder.layers,
+    )
+
+
+def fit_all_reduce(rows: fit_tables.AllReduceRows) -> Fit:
+    """t0 + bytes / rate."""
+
+    def model(x: Array) -> Array:
+        t0, rate = x
+        return np.asarray(t0 + rows.message_bytes / rate)
+
+    return fit(
+        "all-reduce",
+        (Coefficient("t0_s", 5e-6, 1e-7, 1e-4), Coefficient("bytes_per_s", 2e11, 1e9, 1e12)),
+        model,
+        rows.seconds,
+    )

@@ -1,0 +1,58 @@
+"""How many tokens of KV cache fit beside the weights."""
+
+from __future__ import annotations
+
+from kplan.errors import InfeasibleError
+from kplan.profiles import Drafter, Hardware, Model
+
+RESERVE_BYTES = 1.5e9
+"""Assumed: CUDA context, allocator slack and captured graphs of one process."""
+
+TP_CHOICES = (1, 2, 4, 8)
+
+
+def kv_capacity_tokens(
+    hardware: Hardware,
+    model: Model,
+    drafter: Drafter | None,
+    tp: int,
+    gpu_memory_utilization: float,
+    max_num_batched_tokens: int,
+) -> int:
+    """Tokens of KV cache that one replica holds (all ranks hold the same tokens).
+
+    Raises InfeasibleError, naming a tensor-parallel size that fits, when weights leave no room.
+    """
+    free = _free_bytes(hardware, model, drafter, tp, gpu_memory_utilization, max_num_batched_tokens)
+    per_token = model.kv_bytes_per_token(tp) + (drafter.kv_bytes_per_token(tp) if drafter else 0.0)
+    if free < per_token:
+        fitting = [
+            n
+            for n in TP_CHOICES
+            if n > tp
+            and model.decoder.heads % n == 0
+            and _free_bytes(hardware, model, drafter, n, gpu_memory_utilization, max_num_batched_tokens) > 0
+        ]
+        fix = f"--tp {fitting[0]} fits" if fitting else "no tensor-parallel size up to 8 fits"
+        offered = hardware.memory_bytes.value * gpu_memory_utilization
+        raise InfeasibleError(
+            f"{model.name} needs {model.weight_bytes(tp) / 1e9:.1f} GB of weights per GPU at TP {tp}, "
+            f"{hardware.name} offers {offered / 1e9:.1f} GB; {fix}"
+        )
+    return int(free // per_token)
+
+
+def _free_bytes(
+    hardware: Hardware,
+    model: Model,
+    drafter: Drafter | None,
+    tp: int,
+    gpu_memory_utilization: float,
+    max_num_batched_tokens: int,
+) -> float:
+    decoder = model.decoder
+    # Peak activations of a full step: gate, up and their product, beside four residual-wide buffers.
+    activations = max_num_batched_tokens * 2.0 * (3 * decoder.intermediate / tp + 4 * decoder.hidden)
+    weights = model.weight_bytes(tp) + (drafter.weight_bytes(tp) if drafter else 0.0)
+    budget = hardware.memory_bytes.value * gpu_memory_utilization
+    return budget - weights - activations - RESERVE_BYTES

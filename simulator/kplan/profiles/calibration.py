@@ -1,0 +1,167 @@
+"""Fitted coefficients of the latency model for one GPU. Times in seconds, efficiencies as shares of peak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kplan.profiles.figures import scaled
+from kplan.provenance import Figure, Provenance
+
+
+@dataclass(frozen=True)
+class GemmFit:
+    """t = t0 + ((bytes / (BW bandwidth_eff))^p + (flops / (peak flops_eff))^p)^(1/p)."""
+
+    t0_s: Figure
+    bandwidth_eff: Figure
+    flops_eff: Figure
+    p: Figure
+
+
+@dataclass(frozen=True)
+class AttentionFit:
+    """One layer's attention.
+
+    Decode and verify: t0 + ((tile_s x requests x KV heads)^p + (bytes / (BW bandwidth_eff))^p
+    + (flops / (peak flops_eff))^p)^(1/p). Prefill adds bytes / (BW prefill_bandwidth_eff)
+    + flops / (peak flops_eff): one launch serves both, so t0 is paid once.
+    """
+
+    t0_s: Figure
+    tile_s: Figure
+    bandwidth_eff: Figure
+    p: Figure
+    prefill_bandwidth_eff: Figure
+    flops_eff: Figure
+
+
+@dataclass(frozen=True)
+class ElementwiseFit:
+    """Norms, rotary, activation and residual of one layer: t0 + bytes / (BW bandwidth_eff)."""
+
+    t0_s: Figure
+    bandwidth_eff: Figure
+
+
+@dataclass(frozen=True)
+class AllReduceFit:
+    """One all-reduce: t0 + bytes / bytes_per_s."""
+
+    t0_s: Figure
+    bytes_per_s: Figure
+
+
+@dataclass(frozen=True)
+class SamplerFit:
+    """After the LM head: a fixed part and device-memory traffic per logit.
+
+    Attributes:
+        step_s: launches of the plain sampler.
+        verify_step_s: launches of the rejection sampler, paid instead when drafts are verified.
+        bytes_per_logit: traffic of the plain sampler.
+        verify_bytes_per_logit: traffic of the rejection sampler.
+    """
+
+    step_s: Figure
+    verify_step_s: Figure
+    bytes_per_logit: Figure
+    verify_bytes_per_logit: Figure
+
+
+@dataclass(frozen=True)
+class HostFit:
+    """CPU work around a step.
+
+    Attributes:
+        step_s, request_s: scheduling and output handling, per step and per request; async scheduling hides
+            them behind the GPU.
+        exposed_s: what remains visible per step under async scheduling.
+        verify_request_s: per request whose drafts of a model drafter are verified; on the critical path.
+        pass_s: proposer -> host time of one autoregressive pass of a head; a pass takes the longer of this
+            and its GPU work.
+        layer_s: eager launch of one transformer layer; floors a draft model's pass and an eager target step.
+        lookup_request_s, lookup_token_s: context matching per request and per context token.
+    """
+
+    step_s: Figure
+    request_s: Figure
+    exposed_s: Figure
+    verify_request_s: Figure
+    pass_s: Mapping[str, Figure]
+    layer_s: Figure
+    lookup_request_s: Figure
+    lookup_token_s: Figure
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All coefficients of one GPU, each with its source.
+
+    Attributes:
+        hardware: profile name of the GPU.
+        summary: one line for listings.
+        gemm: the GEMM model predictions use.
+        gemm_alternate: a second source of GEMM times; the distance between both is the band.
+        all_reduce: ranks -> fit.
+    """
+
+    hardware: str
+    summary: str
+    gemm: GemmFit
+    gemm_alternate: GemmFit | None
+    attention: AttentionFit
+    elementwise: ElementwiseFit
+    all_reduce: Mapping[int, AllReduceFit]
+    sampler: SamplerFit
+    host: HostFit
+    provenance: Provenance
+
+    def slower(self, factor: float) -> Calibration:
+        """A calibration in which every time is ``factor`` times longer (efficiencies fall accordingly)."""
+        times, rates = factor, 1 / factor
+
+        def gemm(fit: GemmFit) -> GemmFit:
+            return GemmFit(
+                scaled(fit.t0_s, times), scaled(fit.bandwidth_eff, rates), scaled(fit.flops_eff, rates), fit.p
+            )
+
+        attention, host, sampler = self.attention, self.host, self.sampler
+        return Calibration(
+            hardware=self.hardware,
+            summary=self.summary,
+            gemm=gemm(self.gemm),
+            gemm_alternate=None if self.gemm_alternate is None else gemm(self.gemm_alternate),
+            attention=AttentionFit(
+                t0_s=scaled(attention.t0_s, times),
+                tile_s=scaled(attention.tile_s, times),
+                bandwidth_eff=scaled(attention.bandwidth_eff, rates),
+                p=attention.p,
+                prefill_bandwidth_eff=scaled(attention.prefill_bandwidth_eff, rates),
+                flops_eff=scaled(attention.flops_eff, rates),
+            ),
+            elementwise=ElementwiseFit(
+                scaled(self.elementwise.t0_s, times), scaled(self.elementwise.bandwidth_eff, rates)
+            ),
+            all_reduce={
+                n: AllReduceFit(scaled(fit.t0_s, times), scaled(fit.bytes_per_s, rates))
+                for n, fit in self.all_reduce.items()
+            },
+            sampler=SamplerFit(
+                step_s=scaled(sampler.step_s, times),
+                verify_step_s=scaled(sampler.verify_step_s, times),
+                bytes_per_logit=sampler.bytes_per_logit,
+                verify_bytes_per_logit=sampler.verify_bytes_per_logit,
+            ),
+            host=HostFit(
+                step_s=scaled(host.step_s, times),
+                request_s=scaled(host.request_s, times),
+                exposed_s=scaled(host.exposed_s, times),
+                verify_request_s=scaled(host.verify_request_s, times),
+                pass_s={name: scaled(figure, times) for name, figure in host.pass_s.items()},
+                layer_s=scaled(host.layer_s, times),
+                lookup_request_s=scaled(host.lookup_request_s, times),
+                lookup_token_s=scaled(host.lookup_token_s, times),
+            ),
+            provenance=self.provenance,
+        )

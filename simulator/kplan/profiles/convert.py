@@ -1,0 +1,101 @@
+"""From a validated profile file to the frozen dataclasses that the rest of kplan uses."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from kplan.profiles import calibration as cal
+from kplan.profiles import schema
+from kplan.profiles.architecture import Decoder
+from kplan.profiles.drafter import Drafter
+from kplan.profiles.engine import EngineProfile, GraphSizes, MemoryTier
+from kplan.profiles.hardware import Hardware
+from kplan.profiles.model import Model
+
+Fit = TypeVar("Fit", cal.GemmFit, cal.AttentionFit, cal.ElementwiseFit, cal.AllReduceFit, cal.SamplerFit)
+
+
+def hardware(file: schema.HardwareFile) -> Hardware:
+    return Hardware(
+        name=file.name,
+        summary=file.summary,
+        memory_bytes=file.memory_bytes.figure(file.sources),
+        bandwidth_bytes_s=file.bandwidth_bytes_s.figure(file.sources),
+        peak_flops=file.peak_flops.figure(file.sources),
+        provenance=file.provenance.provenance(),
+    )
+
+
+def model(file: schema.ModelFile) -> Model:
+    return Model(
+        name=file.name,
+        hf_id=file.hf_id,
+        summary=file.summary,
+        decoder=Decoder(**file.decoder.model_dump()),
+        tied_embeddings=file.tied_embeddings,
+        weight_bytes_per_param=file.weight_bytes_per_param,
+        kv_bytes_per_value=file.kv_bytes_per_value,
+        provenance=file.provenance.provenance(),
+    )
+
+
+def drafter(file: schema.DrafterFile) -> Drafter:
+    return Drafter(
+        name=file.name,
+        proposer=file.proposer,
+        kind=file.kind,
+        hf_id=file.hf_id,
+        targets=file.targets,
+        engine_methods=file.engine_methods,
+        summary=file.summary,
+        decoder=None if file.decoder is None else Decoder(**file.decoder.model_dump()),
+        fused_hidden=file.fused_hidden,
+        fuses_every_pass=file.fuses_every_pass,
+        own_embedding=file.own_embedding,
+        own_head=file.own_head,
+        weight_bytes_per_param=file.weight_bytes_per_param,
+        kv_bytes_per_value=file.kv_bytes_per_value,
+        provenance=file.provenance.provenance(),
+    )
+
+
+def engine(file: schema.EngineFile) -> EngineProfile:
+    tiers = sorted(file.tiers, key=lambda tier: -tier.min_memory_gb)
+    return EngineProfile(
+        name=file.name,
+        version=file.version,
+        summary=file.summary,
+        block_size=file.block_size,
+        tiers=tuple(MemoryTier(**tier.model_dump()) for tier in tiers),
+        max_num_seqs_with_drafts=file.max_num_seqs_with_drafts,
+        graphs=GraphSizes(**file.graphs.model_dump()),
+        async_scheduling=file.async_scheduling,
+        sync_methods=frozenset(file.sync_methods),
+        table_methods=frozenset(file.table_methods),
+        table_piecewise=file.table_piecewise,
+        gpu_memory_utilization=file.gpu_memory_utilization,
+        provenance=file.provenance.provenance(),
+    )
+
+
+def calibration(file: schema.CalibrationFile) -> cal.Calibration:
+    def fit(cls: type[Fit], entry: schema.Entry) -> Fit:
+        fields: dict[str, schema.FigureEntry] = dict(entry)
+        return cls(**{name: figure.figure(file.sources) for name, figure in fields.items()})
+
+    host = dict(file.host)
+    pass_s = {name: figure.figure(file.sources) for name, figure in host.pop("pass_s").items()}
+    return cal.Calibration(
+        hardware=file.hardware,
+        summary=file.summary,
+        gemm=fit(cal.GemmFit, file.gemm),
+        gemm_alternate=None if file.gemm_alternate is None else fit(cal.GemmFit, file.gemm_alternate),
+        attention=fit(cal.AttentionFit, file.attention),
+        elementwise=fit(cal.ElementwiseFit, file.elementwise),
+        all_reduce={ranks: fit(cal.AllReduceFit, entry) for ranks, entry in file.all_reduce.items()},
+        sampler=fit(cal.SamplerFit, file.sampler),
+        host=cal.HostFit(
+            pass_s=pass_s, **{name: figure.figure(file.sources) for name, figure in host.items()}
+        ),
+        provenance=file.provenance.provenance(),
+    )

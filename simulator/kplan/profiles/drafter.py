@@ -1,0 +1,87 @@
+"""Drafters: what proposes, with which architecture, under which name in each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kplan.profiles.architecture import Decoder, Matmul
+from kplan.provenance import Provenance
+
+
+class DrafterKind(StrEnum):
+    """How a drafter works, which is how it is priced."""
+
+    HEAD = "head"  # autoregressive head on the target's hidden states (EAGLE, EAGLE-3)
+    MODEL = "model"  # a smaller model of its own
+    LOOKUP = "lookup"  # matching in the context, on the CPU
+
+
+@dataclass(frozen=True)
+class Drafter:
+    """A proposer bound to the targets it drafts for.
+
+    Attributes:
+        name: profile name.
+        proposer: name on the command line: ngram, eagle, eagle3, draft-model.
+        kind: how it is priced.
+        hf_id: Hugging Face repository; None for a lookup.
+        targets: names of the models it drafts for; ``("*",)`` for any.
+        engine_methods: engine -> its name for the method.
+        summary: one line for listings.
+        decoder: its layers and LM head; None for a lookup.
+        fused_hidden: hidden vectors that its input projection reduces to one (EAGLE 2, EAGLE-3 3, else 0).
+        fuses_every_pass: the projection runs at every pass (EAGLE), not only on verified tokens (EAGLE-3).
+        own_embedding: it holds an embedding of its own.
+        own_head: it holds an LM head of its own (else it uses the target's).
+        weight_bytes_per_param: 2 for bf16.
+        kv_bytes_per_value: 2 for a bf16 KV cache.
+        provenance: source of the architecture.
+    """
+
+    name: str
+    proposer: str
+    kind: DrafterKind
+    hf_id: str | None
+    targets: tuple[str, ...]
+    engine_methods: Mapping[str, str]
+    summary: str
+    provenance: Provenance
+    decoder: Decoder | None = None
+    fused_hidden: int = 0
+    fuses_every_pass: bool = False
+    own_embedding: bool = False
+    own_head: bool = False
+    weight_bytes_per_param: float = 2.0
+    kv_bytes_per_value: float = 2.0
+
+    def fusion(self, tp: int = 1) -> Matmul | None:
+        """The input projection; engines replicate it on every rank, so ``tp`` leaves it whole."""
+        del tp
+        if self.decoder is None or not self.fused_hidden:
+            return None
+        return Matmul(self.decoder.hidden, self.fused_hidden * self.decoder.hidden)
+
+    @property
+    def params(self) -> int:
+        """Parameters that it adds to the server."""
+        if self.decoder is None:
+            return 0
+        vocab = self.decoder.vocab * self.decoder.hidden
+        fusion = self.fusion()
+        return (
+            self.decoder.layers * self.decoder.layer_params()
+            + (fusion.params if fusion else 0)
+            + vocab * (int(self.own_embedding) + int(self.own_head))
+        )
+
+    def weight_bytes(self, tp: int = 1) -> float:
+        """Bytes of added weights on one of ``tp`` ranks."""
+        fusion = self.fusion()
+        whole = fusion.params if fusion else 0
+        return ((self.params - whole) / tp + whole) * self.weight_bytes_per_param
+
+    def kv_bytes_per_token(self, tp: int = 1) -> float:
+        """Bytes of KV cache that one token adds on one of ``tp`` ranks."""
+        return 0.0 if self.decoder is None else self.decoder.kv_values_per_token(tp) * self.kv_bytes_per_value

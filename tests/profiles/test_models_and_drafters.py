@@ -1,0 +1,65 @@
+"""Profiles against numbers published elsewhere: parameters, memory added by drafters, KV cache."""
+
+from __future__ import annotations
+
+import pytest
+
+from kplan.profiles import load_drafter, load_model
+
+
+@pytest.mark.parametrize(
+    ("name", "params_billion"),
+    [
+        ("llama-3.1-8b", 8.03),
+        ("llama-3-70b", 70.6),
+        ("llama-3.1-70b", 70.6),
+        ("qwen3-8b", 8.19),
+        ("llama-3.2-1b", 1.24),
+        ("qwen3-0.6b", 0.596),
+    ],
+)
+def test_parameters_and_weight_bytes_are_the_published_ones(name: str, params_billion: float) -> None:
+    model = load_model(name)
+    assert model.params / 1e9 == pytest.approx(params_billion, rel=4e-3)  # published rounded
+    assert model.weight_bytes() == pytest.approx(2e9 * params_billion, rel=4e-3)  # bf16
+
+
+@pytest.mark.parametrize(
+    ("target", "proposer", "added_percent", "tolerance"),
+    [  # SpecDecode-Bench, static memory that each method adds to its target
+        ("llama-3.1-8b", "eagle", 3.1, 0.05),
+        ("llama-3.1-8b", "eagle3", 5.3, 0.05),
+        ("llama-3-70b", "eagle", 1.4, 0.05),
+        ("llama-3-70b", "draft-model", 1.8, 0.06),
+        ("qwen3-8b", "eagle3", 4.9, 0.05),
+        ("qwen3-8b", "draft-model", 7.3, 0.05),
+        ("qwen3-8b", "ngram", 0.0, 0.0),
+    ],
+)
+def test_memory_a_drafter_adds(target: str, proposer: str, added_percent: float, tolerance: float) -> None:
+    model = load_model(target)
+    added = load_drafter(proposer, model).weight_bytes() / model.weight_bytes() * 100
+    assert added == pytest.approx(added_percent, abs=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("target", "proposer", "target_kib", "with_drafter_kib"),
+    [  # SpecDecode-Bench, KV cache per token
+        ("llama-3.1-8b", "eagle", 128, 132),
+        ("llama-3-70b", "draft-model", 320, 352),
+        ("qwen3-8b", "draft-model", 144, 256),
+    ],
+)
+def test_kv_bytes_per_token(target: str, proposer: str, target_kib: int, with_drafter_kib: int) -> None:
+    model = load_model(target)
+    drafter = load_drafter(proposer, model)
+    assert model.kv_bytes_per_token() == target_kib * 1024
+    assert model.kv_bytes_per_token() + drafter.kv_bytes_per_token() == with_drafter_kib * 1024
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_ranks_share_weights_and_cache(tp: int) -> None:
+    model = load_model("llama-3-70b")
+    whole = sum(matmul.params for matmul in model.decoder.layer_matmuls())
+    assert tp * sum(matmul.params for matmul in model.decoder.layer_matmuls(tp)) == whole
+    assert tp * model.kv_bytes_per_token(tp) == model.kv_bytes_per_token()
