@@ -1,0 +1,64 @@
+"""The comments on top of an engine's file: which plan, load, prediction and engine version it stands for."""
+
+from __future__ import annotations
+
+from kplan.config.plan import Plan, PolicyResult, Question, Stat
+from kplan.export.choose import Choice
+from kplan.export.engines import EngineVersion
+
+
+def header(plan: Plan, engine: EngineVersion, choice: Choice, command: str, notes: tuple[str, ...]) -> str:
+    """Comment lines (each starts with ``#``, ends with a newline), safe whatever text the plan holds."""
+    question = plan.question
+    lines = [
+        f"{engine}, written by kplan {plan.versions.get('kplan', '(version unknown)')}",
+        f"plan: scenario {plan.scenario_hash}, seed {question.seed}",
+        f"load: {load(question)}",
+        f"serves: {question.model} on {question.hardware}, TP {question.tp}, proposer {question.proposer}",
+        f"policy: {choice.rule.text}",
+        f"predicted (simulated, not measured): {prediction(choice.result, plan.answer.replicas)}",
+        f"run: {command}",
+        *(f"note: {note}" for note in notes),
+    ]
+    return "".join(f"# {one_line(line)}\n" for line in lines)
+
+
+def load(question: Question) -> str:
+    """The load in words, with units."""
+    if question.qps is not None:
+        rate = f"{question.qps:g} requests/s"
+    else:
+        rate = f"{question.concurrency} requests at a time"
+    what = (
+        f"workload {question.workload}" if question.traces is None else f"recorded traces {question.traces}"
+    )
+    return f"{rate} of {what}"
+
+
+def prediction(result: PolicyResult | None, replicas: int) -> str:
+    """What the plan says of this policy, with units and intervals."""
+    if result is None:
+        return "none, the plan did not simulate this policy"
+    if result.saturated:
+        limit = "" if result.max_qps is None else f", which sustain {result.max_qps:.3g} requests/s"
+        return f"the load saturates {replicas} replica(s){limit}"
+    parts = [
+        _stat("TPOT", result.tpot_ms),
+        _stat("TTFT", result.ttft_ms),
+        f"{result.output_tok_s:.0f} output tok/s over {replicas} replica(s)",
+        f"mean batch {result.mean_batch:.1f}",
+        f"acceptance length {result.acceptance_length:.2f}",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def one_line(text: str) -> str:
+    """``text`` with line breaks and unprintable characters as spaces, so that a comment stays a comment."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _stat(name: str, stat: Stat | None) -> str:
+    if stat is None:
+        return ""
+    low, high = stat.ci95
+    return f"{name} {stat.mean:.2f} ms (95% CI {low:.2f}..{high:.2f}, p99 {stat.p99:.1f})"

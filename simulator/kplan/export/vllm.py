@@ -1,0 +1,134 @@
+"""vLLM: the YAML of ``vllm serve --config``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kplan.config.plan import Plan
+from kplan.errors import InputError
+from kplan.export.choose import Rule, Table, choose
+from kplan.export.engines import LOOKUP_WINDOW, VLLM
+from kplan.export.header import header
+from kplan.export.served import (
+    EngineExport,
+    ServedDrafter,
+    ServedModel,
+    general_notes,
+    method_of,
+    mtp_layers,
+    table_problem,
+)
+from kplan.export.yamltext import dump, row
+
+_FILE = "vllm.yaml"
+_COMMAND = f"vllm serve --config {_FILE}"
+
+
+def export_vllm(
+    plan: Plan, model: ServedModel, drafter: ServedDrafter | None, *, data_parallel_size: int = 1
+) -> EngineExport:
+    """The plan as a vLLM config, or the best policy of the plan that vLLM runs (a note says so).
+
+    Off, and K = 0 at every batch size, are written without ``speculative-config``: vLLM refuses a static K of
+    0, and a K of 0 in a table still runs the drafter.
+
+    Args:
+        plan: what to run.
+        model: target weights.
+        drafter: proposer; None is accepted when nothing is drafted.
+        data_parallel_size: engine-internal data parallelism that the file should ask for.
+
+    Raises:
+        InputError: the engine would crash on the config, ignore it or draft wrong tokens.
+    """
+    choice = choose(plan, _cannot_run)
+    table = choice.rule.form
+    assert isinstance(table, Table)
+    content: dict[str, Any] = {
+        "model": model.hf_id,
+        "max-num-seqs": plan.question.max_num_seqs,
+        "max-num-batched-tokens": plan.question.max_num_batched_tokens,
+    }
+    if plan.question.tp > 1:
+        content["tensor-parallel-size"] = plan.question.tp
+    if data_parallel_size > 1:
+        content["data-parallel-size"] = data_parallel_size
+    notes = general_notes(plan, VLLM, choice)
+    if table.max_k > 0:
+        content["speculative-config"] = _speculative(table, model, drafter, data_parallel_size)
+        notes += _notes(table, drafter)
+    text = header(plan, VLLM, choice, _COMMAND, notes) + dump(content)
+    return EngineExport(VLLM.name, VLLM.version, choice.rule.text, {_FILE: text}, _COMMAND, notes)
+
+
+def _cannot_run(rule: Rule) -> str:
+    if isinstance(rule.form, Table):
+        return ""
+    return f"{VLLM} has no way to run it: its K is fixed or follows the batch size"
+
+
+def _speculative(
+    table: Table, model: ServedModel, drafter: ServedDrafter | None, data_parallel_size: int
+) -> dict[str, Any]:
+    """The ``speculative-config`` mapping; key order as in vLLM's documentation."""
+    method = method_of(VLLM, model, drafter)
+    assert drafter is not None
+    config: dict[str, Any] = {"method": method}
+    if drafter.hf_id is not None:
+        config["model"] = drafter.hf_id
+    config["num_speculative_tokens"] = table.max_k
+    if drafter.proposer == "pard":
+        config["parallel_drafting"] = True
+    if method == "ngram":
+        config["prompt_lookup_min"], config["prompt_lookup_max"] = LOOKUP_WINDOW
+    if method == "mtp" and table.max_k > mtp_layers(model) and table.max_k % mtp_layers(model):
+        raise InputError(
+            "K",
+            table.max_k,
+            f"above {mtp_layers(model)} (the MTP layers) it must be a multiple of it",
+            "plan again",
+        )
+    if table.fixed:
+        return config
+    shown = ",".join(f"{r.start}-{r.end}={r.k}" for r in table.ranges)
+    problem = table_problem(VLLM, drafter)
+    if problem:
+        raise InputError(
+            "batch table",
+            shown,
+            f"cannot run with {drafter.proposer} on {VLLM}: {problem}",
+            f"use one K (fixed:{table.max_k}) or another proposer",
+        )
+    if data_parallel_size > 1:
+        raise InputError(
+            "data_parallel_size",
+            data_parallel_size,
+            f"must be 1 with the batch table {shown}: {VLLM} drops the table and drafts {table.max_k} always",
+            "start one server per replica behind a load balancer, or use one K",
+        )
+    config["num_speculative_tokens_per_batch_size"] = [row((r.start, r.end, r.k)) for r in table.ranges]
+    return config
+
+
+def _notes(table: Table, drafter: ServedDrafter | None) -> tuple[str, ...]:
+    notes: list[str] = []
+    method = "" if drafter is None else drafter.engine_methods.get(VLLM.name, "")
+    if method == "ngram":
+        low, high = LOOKUP_WINDOW
+        notes.append(
+            f"prompt_lookup {low} to {high} is the window of the recordings that n-gram acceptance is known "
+            "from; vLLM's own default is 5 to 5"
+        )
+    if table.fixed or drafter is None:
+        return tuple(notes)
+    notes += [
+        "the batch size that the table looks up counts prefilling requests too, and the K chosen in one step "
+        "is verified in the next",
+        "on the V1 model runner a table downgrades full CUDA graphs to piecewise ones (published: about 14% "
+        "on a single stream, vLLM #49548); the V2 runner captures each K",
+    ]
+    if drafter.hf_id is not None and any(r.k == 0 for r in table.ranges):
+        notes.append("K = 0 still runs one drafter forward per step, to keep the drafter's KV cache current")
+    if method in VLLM.table_caveats:
+        notes.append(VLLM.table_caveats[method])
+    return tuple(notes)
