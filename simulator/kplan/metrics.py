@@ -180,11 +180,6 @@ def mean_interval(values: F64, center: float | None = None) -> tuple[float, floa
     return mid - half, mid + half
 
 
-def goodput_qps(runs: Sequence[Measured], tpot_s: float | None, ttft_s: float | None) -> float:
-    """Requests per second that met every SLO given; without an SLO all that were served."""
-    return float(np.mean([attainment(run, tpot_s, ttft_s) * run.admitted_qps for run in runs]))
-
-
 def attainment(run: Measured, tpot_s: float | None, ttft_s: float | None) -> float:
     """Share of the window's requests that met every SLO given."""
     good = np.ones(len(run.ttft_s), np.bool_)

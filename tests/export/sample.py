@@ -96,7 +96,9 @@ def result(name: str, mean_tpot_ms: float = 12.0, **changes: object) -> PolicyRe
         "tpot_ms": stat(mean_tpot_ms),
         "ttft_ms": Stat(mean=61.3, p50=52.0, p99=240.0, ci95=(58.9, 63.7)),
         "output_tok_s": 13890.0,
+        "output_tok_s_ci95": (13700.0, 14080.0),
         "goodput_qps": 63.1,
+        "goodput_ci95": (62.0, 64.2),
         "speedup_vs_off": 18.4 / mean_tpot_ms,
         "speedup_ci95": (18.4 / mean_tpot_ms - 0.02, 18.4 / mean_tpot_ms + 0.02),
         "mean_batch": 9.3 * mean_tpot_ms,
@@ -119,10 +121,12 @@ SATURATED = {
     "tpot_ms": None,
     "ttft_ms": None,
     "goodput_qps": 0.0,
+    "goodput_ci95": None,
     "speedup_vs_off": None,
     "speedup_ci95": None,
     "max_qps": 58.0,
     "output_tok_s": 12580.0,
+    "output_tok_s_ci95": (12400.0, 12760.0),
 }
 
 

@@ -17,10 +17,9 @@ def export(
     from kplan.cli.files import read_plan, write_out
     from kplan.cli.output import print_json
 
-    files = write_out(read_plan(plan), out)
+    written = write_out(read_plan(plan), out)
     if json:
-        print_json({"files": [str(path) for path in files]})
+        print_json(written.record())
     else:
-        for path in files:
-            print(f"wrote {path}")
+        print("\n".join(written.lines()))
     return 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from kplan.config.plan import SCHEMA_VERSION, Plan
 from kplan.errors import InputError
-from kplan.export import write_plan
+from kplan.export import Exports, export_engines, write_plan
 from kplan.profiles import load_drafter, load_model
 from kplan.report import render_report
 
@@ -37,8 +39,36 @@ def read_plan(path: Path) -> Plan:
     return plan
 
 
-def write_out(plan: Plan, out: Path) -> list[Path]:
-    """Write plan.json, the engine configs and report.html; returns their paths."""
+def write_out(plan: Plan, out: Path) -> Written:
+    """Write plan.json, the engine configs and report.html."""
     model = load_model(plan.question.model)
     drafter = load_drafter(plan.question.proposer, model)
-    return write_plan(plan, out, model, drafter, report_html=render_report(plan))
+    exports = export_engines(plan, model, drafter)
+    return Written(write_plan(plan, out, model, drafter, report_html=render_report(plan)), exports)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Files of one plan, and what a user must know of them."""
+
+    paths: list[Path]
+    exports: Exports
+
+    def record(self) -> dict[str, Any]:
+        """As JSON: files, and by engine the command to start it and the notes, or why it was refused."""
+        return {
+            "files": [str(path) for path in self.paths],
+            "engines": {
+                name: {"version": one.version, "command": one.command, "notes": list(one.notes)}
+                for name, one in self.exports.engines.items()
+            },
+            "refused": dict(self.exports.refused),
+        }
+
+    def lines(self) -> list[str]:
+        """The same for a person."""
+        lines = [f"wrote {path}" for path in self.paths]
+        for name, one in self.exports.engines.items():
+            lines.append(f"{name} {one.version}: {one.command}")
+            lines += [f"  note: {note}" for note in one.notes]
+        return lines + [f"{name}: not written: {why}" for name, why in self.exports.refused.items()]

@@ -63,20 +63,20 @@ def recommend(
         from kplan.search import recommend as answer
 
         plan = answer(scenario, tell)
-        files: list[Path] = []
+        written: list[str] = []
         if out is not None:
             from kplan.cli.files import write_out
 
             tell("writing the plan, the configs and the report")
-            files = write_out(plan, out)
+            written = write_out(plan, out).lines()
     if json:
         print_json(plan)
     else:
-        _show(plan, files)
+        _show(plan, written)
     return 0 if plan.answer.feasible else 1
 
 
-def _show(plan: Plan, files: list[Path]) -> None:
+def _show(plan: Plan, written: list[str]) -> None:
     from kplan.cli.output import POLICY_COLUMNS, policy_row, print_table
 
     print(plan.answer.words)
@@ -95,5 +95,5 @@ def _show(plan: Plan, files: list[Path]) -> None:
     )
     if any(not result.exportable for result in plan.policies):
         print(f"* not runnable on {q.engine} today")
-    for path in files:
-        print(f"wrote {path}")
+    for line in written:
+        print(line)

@@ -40,9 +40,11 @@ class PolicyResult(Record):
     tpot_ms: Stat | None = Field(description="None when no request emitted a second token, or saturated")
     ttft_ms: Stat | None
     output_tok_s: float
+    output_tok_s_ci95: tuple[float, float] | None = Field(description="None with one replication")
     goodput_qps: float = Field(description="requests/s that met every SLO given (all finished ones if none)")
+    goodput_ci95: tuple[float, float] | None
     speedup_vs_off: float | None = Field(description="mean TPOT of off / mean TPOT of this policy")
-    speedup_ci95: tuple[float, float] | None = Field(description="paired over replications")
+    speedup_ci95: tuple[float, float] | None = Field(description="paired over replications; None with one")
     mean_batch: float = Field(description="requests per step, prefills included, weighted by steps")
     mean_k: float = Field(description="drafts verified per decoding request and step")
     acceptance_length: float = Field(description="tokens per decoding request and step, bonus included")

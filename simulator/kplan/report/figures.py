@@ -75,7 +75,7 @@ def tpot(plan: Plan) -> go.Figure | None:
 
 
 def throughput(plan: Plan) -> go.Figure | None:
-    """Output tokens per second per policy; open circles where the queue grows."""
+    """Output tokens per second per policy with intervals; hatched where the queue grows."""
     if not plan.policies:
         return None
     results, names = plan.policies, labels(plan.policies)
@@ -87,6 +87,15 @@ def throughput(plan: Plan) -> go.Figure | None:
             y=[n for n, _ in rows],
             orientation="h",
             name=name,
+            error_x={
+                "array": [
+                    r.output_tok_s_ci95[1] - r.output_tok_s if r.output_tok_s_ci95 else 0 for _, r in rows
+                ],
+                "arrayminus": [
+                    r.output_tok_s - r.output_tok_s_ci95[0] if r.output_tok_s_ci95 else 0 for _, r in rows
+                ],
+                "thickness": 1,
+            },
             marker={"color": colour, "pattern": {"shape": "/" if saturated else ""}},
             hovertext=[
                 _hover(r, f"{number(r.output_tok_s)} tok/s, {number(r.goodput_qps)} good requests/s")

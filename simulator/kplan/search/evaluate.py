@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kplan import metrics
 from kplan.config.plan import PolicyResult
@@ -78,6 +79,8 @@ def result(setup: Setup, done: Evaluated, off: Evaluated | None, engine: str) ->
     slo_tpot = scenario.slo_tpot_ms / 1e3 if scenario.slo_tpot_ms else None
     slo_ttft = scenario.slo_ttft_ms / 1e3 if scenario.slo_ttft_ms else None
     speedup = paired_speedup(off, done) if off is not None else None
+    tok_s = np.array([run.output_tok_s for run in runs])
+    goodput = np.array([metrics.attainment(run, slo_tpot, slo_ttft) * run.admitted_qps for run in runs])
     exportable = engine in info.engines
     why_not = info.why_not
     if not exportable and info.engines:
@@ -88,10 +91,12 @@ def result(setup: Setup, done: Evaluated, off: Evaluated | None, engine: str) ->
         why_not="" if exportable else why_not,
         tpot_ms=None if done.saturated else metrics.stat_ms(runs, "tpot_s"),
         ttft_ms=None if done.saturated else metrics.stat_ms(runs, "ttft_s"),
-        output_tok_s=float(np.mean([run.output_tok_s for run in runs])),
-        goodput_qps=metrics.goodput_qps(runs, slo_tpot, slo_ttft),
+        output_tok_s=float(tok_s.mean()),
+        output_tok_s_ci95=_interval(tok_s),
+        goodput_qps=float(goodput.mean()),
+        goodput_ci95=_interval(goodput),
         speedup_vs_off=speedup[0] if speedup else None,
-        speedup_ci95=speedup[1] if speedup else None,
+        speedup_ci95=speedup[1] if speedup and len(runs) > 1 else None,
         mean_batch=metrics.mean_batch(runs),
         mean_k=metrics.mean_k(runs),
         acceptance_length=metrics.acceptance_length(runs),
@@ -102,6 +107,11 @@ def result(setup: Setup, done: Evaluated, off: Evaluated | None, engine: str) ->
         preemptions=sum(run.preemptions for run in runs),
         k_share=metrics.k_share(runs),
     )
+
+
+def _interval(values: NDArray[np.float64]) -> tuple[float, float] | None:
+    """95% interval over replications; one replication says nothing about its own spread."""
+    return metrics.mean_interval(values) if len(values) > 1 else None
 
 
 def batch_quantiles(done: Evaluated, *quantiles: float) -> tuple[int, ...]:

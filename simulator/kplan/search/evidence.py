@@ -86,7 +86,7 @@ def assumptions(setup: Setup) -> tuple[Assumption, ...]:
         ),
     ]
     rows += [
-        Assumption(name=f"step time: {name}", value=f"{figure.value:.4g}", kind=figure.provenance.kind,
+        Assumption(name=f"step time: {name}", value=_with_unit(name, figure.value), kind=figure.provenance.kind,
                    source=figure.provenance.source)
         for name, figure in _figures(setup.latency.calibration)
     ]  # fmt: skip
@@ -119,3 +119,13 @@ def _figures(record: object, prefix: str = "") -> Iterator[tuple[str, Figure]]:
     elif is_dataclass(record):
         for field in fields(record):
             yield from _figures(getattr(record, field.name), f"{prefix}.{field.name}".lstrip("."))
+
+
+def _with_unit(name: str, value: float) -> str:
+    """A coefficient as text: seconds in us or ms, shares of peak in percent, rates in GB/s."""
+    field = name.partition("[")[0].rpartition(".")[2]
+    if field.endswith("bytes_per_s"):
+        return f"{value / 1e9:.4g} GB/s"
+    if field.endswith("_s"):
+        return f"{value * 1e3:.4g} ms" if value >= 1e-3 else f"{value * 1e6:.4g} us"
+    return f"{value:.1%} of peak" if field.endswith("_eff") else f"{value:.4g}"
