@@ -129,7 +129,7 @@ def measure(fleet: Fleet) -> Measured:
         accepted_steps=np.sum([m.accepted_steps for m in machines], axis=0),
         backlog_share=growth / arrived if arrived else 0.0,
         backlog_noise=noise / arrived if arrived else 0.0,
-        requests=sum(len(r.requests.arrival_s) for r in fleet.replicas),
+        requests=sum(len(r.requests) for r in fleet.replicas),
         steps=int(sum(m.counters[STEPS] for m in machines)),
         output_tokens=int(sum(r.requests.emitted.sum() for r in fleet.replicas)),
         preemptions=int(sum(m.counters[PREEMPTIONS] for m in machines)),

@@ -26,11 +26,11 @@ class StepCostView(Protocol):
     """Prices steps of the current batch with the latency model of the scenario."""
 
     def seconds(self, k: int) -> float:
-        """Seconds of a steady decode step of this batch that verifies and proposes ``k`` drafts per request."""
+        """Seconds of a decode step of this batch that verifies and proposes ``k`` drafts per request."""
         ...
 
     def seconds_at(self, tokens: int, depth: int) -> float:
-        """Seconds of a decode step that verifies ``tokens`` in all and drafts ``depth`` deep (K per request)."""
+        """Seconds of a decode step that verifies ``tokens`` in all and drafts ``depth`` deep."""
         ...
 
 

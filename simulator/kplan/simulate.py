@@ -12,7 +12,7 @@ from kplan.config.scenario import Scenario
 from kplan.engine import Limits, Load, Traces, serve
 from kplan.engine.server import split_round_robin
 from kplan.errors import InputError
-from kplan.latency import LatencyModel, StepCost, engine_traits
+from kplan.latency import LatencyModel, StepCost, StepShape, engine_traits
 from kplan.metrics import Measured, measure
 from kplan.profiles import (
     Drafter,
@@ -31,8 +31,14 @@ from kplan.workload import Workload, load_workload, poisson
 
 POOL = 4096
 """Distinct requests generated from a fitted model; longer runs draw from them again."""
-WARM_SHARE = 0.15
-TAIL_SHARE = 0.1
+SETTLE_SHARE = 0.95
+"""A load has settled when requests that carry this share of the output tokens could have come and gone."""
+SETTLE_BATCH = 64
+"""Batch whose step time without speculation stands for the time per token while a load settles."""
+MEASURED_S = 30.0
+"""Seconds of an open load that are measured by default."""
+MOST_WARM, LEAST_END = 0.4, 0.7
+"""With few requests the window starts no later, and ends no earlier, than these shares of them."""
 ALWAYS = 255
 """``Traces.drafted`` where the proposer always has as many drafts as asked."""
 
@@ -48,6 +54,7 @@ class Setup:
         kv_tokens, kv_tokens_off: KV capacity of one replica, with the drafter's share taken off and without.
         max_num_seqs, max_num_seqs_off: seats of a replica, with speculation (SGLang lowers them) and without.
         recorded: the recorded traces, None when the workload's fitted model generates them.
+        settle_s: seconds after which an open load has settled; as long at its end nothing is measured.
     """
 
     scenario: Scenario
@@ -68,6 +75,7 @@ class Setup:
     max_num_batched_tokens: int
     workload: Workload | None
     recorded: TraceSet | None
+    settle_s: float
 
     @property
     def sglang(self) -> bool:
@@ -107,6 +115,8 @@ def prepare(scenario: Scenario) -> Setup:
                 "leave it out, or leave out --traces",
             )  # fmt: skip
     largest = tokens + seats * (scenario.max_k + 1)
+    workload = None if recorded is not None else load_workload(scenario.workload)
+    prompt_len, output_len = _lengths(scenario, recorded, workload)
     return Setup(
         scenario=scenario,
         hardware=hardware,
@@ -124,9 +134,34 @@ def prepare(scenario: Scenario) -> Setup:
         max_num_seqs=seats,
         max_num_seqs_off=seats_off,
         max_num_batched_tokens=tokens,
-        workload=None if recorded is not None else load_workload(scenario.workload),
+        workload=workload,
         recorded=recorded,
+        settle_s=_settle_s(latency_off, prompt_len, output_len),
     )
+
+
+def _lengths(
+    scenario: Scenario, recorded: TraceSet | None, workload: Workload | None
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Prompt and output lengths that stand for the load."""
+    if recorded is not None:
+        prompt, output = recorded.prompt_len, _proposer(recorded, scenario.proposer).output_len
+    else:
+        assert workload is not None
+        prompt, output = workload.sample_lengths(scenario.seed, POOL)
+    if scenario.prompt_tokens is not None:
+        prompt = np.full_like(prompt, scenario.prompt_tokens)
+    if scenario.output_tokens is not None:
+        output = np.full_like(output, scenario.output_tokens)
+    return prompt, output
+
+
+def _settle_s(latency: LatencyModel, prompt_len: NDArray[np.int32], output_len: NDArray[np.int32]) -> float:
+    """Time that the longest requests that matter need: outputs below which SETTLE_SHARE of the tokens lie."""
+    ordered = np.sort(output_len).astype(np.float64)
+    longest = ordered[np.searchsorted(np.cumsum(ordered), SETTLE_SHARE * ordered.sum())]
+    context = float(prompt_len.mean() + longest / 2)
+    return float(longest * latency.step_seconds(StepShape.decode(SETTLE_BATCH, 0, context)).total_s)
 
 
 def _proposer(traces: TraceSet, name: str) -> ProposerTrace:
@@ -196,12 +231,17 @@ def draw_requests(setup: Setup, n: int, seed: int) -> Drawn:
     )
 
 
-def default_requests(scenario: Scenario) -> int:
-    """Requests of one replication when the scenario does not say: some 40 s of load, or ten per client."""
+def default_requests(setup: Setup) -> int:
+    """Requests of one replication when the scenario does not say.
+
+    Open loop: enough to settle, to be measured for MEASURED_S, and to keep the load up while the last
+    measured ones finish. Closed loop: ten per client.
+    """
+    scenario = setup.scenario
     if scenario.requests is not None:
         return scenario.requests
     if scenario.qps is not None:
-        return int(np.clip(scenario.qps * 40, 600, 6000))
+        return int(np.clip(scenario.qps * (2 * setup.settle_s + MEASURED_S), 400, 50_000))
     assert scenario.concurrency is not None
     return int(np.clip(scenario.concurrency * 10, 100, 20_000))
 
@@ -234,7 +274,7 @@ def run_policy(
     off = is_off(spec)
     loads = split_round_robin(load, replicas)
     overload = rate is not None and np.isinf(rate)
-    limits = [limits_of(setup, len(part), part.concurrency, off=off, overload=overload) for part in loads]
+    limits = [limits_of(setup, part, off=off, overload=overload) for part in loads]
     fleet = serve(
         loads,
         limits,
@@ -263,18 +303,21 @@ def is_off(spec: PolicySpec) -> bool:
     return spec.text == "off"
 
 
-def limits_of(setup: Setup, n: int, clients: int | None, *, off: bool, overload: bool = False) -> Limits:
-    """The engine's bounds for one replica that serves ``n`` requests, with the window that is measured."""
+def limits_of(setup: Setup, load: Load, *, off: bool, overload: bool = False) -> Limits:
+    """The engine's bounds for one replica that serves ``load``, with the window that is measured."""
     seats = setup.max_num_seqs_off if off else setup.max_num_seqs
+    n, clients = len(load), load.concurrency
     if overload:
         first = min(n // 2, max(n - seats, 0))
-        last = max(first + 1, n - seats // 2)
+        last = n - seats // 2
     elif clients is not None:
-        first = min(clients, max(n - clients - 1, 0))
-        last = max(first + 1, n - clients)
+        first = min(2 * clients, max(n - clients - 1, 0))
+        last = n - clients
     else:
-        first = int(n * WARM_SHARE)
-        last = max(first + 1, n - int(n * TAIL_SHARE))
+        at = load.arrival_s
+        first = min(int(np.searchsorted(at, setup.settle_s)), int(n * MOST_WARM))
+        last = max(int(np.searchsorted(at, at[-1] - setup.settle_s)), int(n * LEAST_END))
+    last = min(max(first + 1, last), n)
     block = setup.engine.block_size
     return Limits(
         max_num_seqs=seats,
@@ -293,11 +336,13 @@ def limits_of(setup: Setup, n: int, clients: int | None, *, off: bool, overload:
 def sustained_qps(setup: Setup, spec: PolicySpec, drawn: Drawn) -> float:
     """Requests per second that one replica serves when its queue never empties.
 
-    All requests wait at t = 0; the rate is taken once the batch turns over.
+    All requests wait at t = 0. The token rate is taken once the batch turns over and divided by the mean
+    output: the rate of requests itself would need every long one to come and go.
     """
     overload = drawn.take(3 * max(setup.max_num_seqs, setup.max_num_seqs_off))
     overload = replace(overload, unit_arrival_s=np.zeros(len(overload.prompt_len)))
-    return run_policy(setup, spec, overload, qps=np.inf).admitted_qps
+    run = run_policy(setup, spec, overload, qps=np.inf)
+    return run.output_tok_s / float(drawn.output_len.mean())
 
 
 def with_load(setup: Setup, **changes: object) -> Setup:

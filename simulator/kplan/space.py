@@ -1,6 +1,6 @@
 """Search ranges as annotations: policies declare them, the search turns them into distributions.
 
-    def __init__(self, k: Annotated[int, IntRange(0, 7)] = 3) -> None: ...
+def __init__(self, k: Annotated[int, IntRange(0, 7)] = 3) -> None: ...
 """
 
 from __future__ import annotations

@@ -66,13 +66,18 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="one JSON object o
 def scenario_of(file: Path | None, flags: dict[str, Any], defaults: dict[str, Any]) -> Scenario:
     """The scenario from a file, flags (which win) and the command's own defaults (which lose).
 
+    Args:
+        file: scenario YAML, None for flags alone.
+        flags: the command's arguments by name; None is "not given", names no scenario has are left out.
+        defaults: what the command sets when neither says.
+
     Raises:
         InputError: see kplan.config.scenario.
     """
-    from kplan.config.scenario import load_scenario, make_scenario
+    from kplan.config.scenario import Scenario, load_scenario, make_scenario
     from kplan.errors import InputError
 
-    given = {key: value for key, value in flags.items() if value is not None}
+    given = {key: value for key, value in flags.items() if value is not None and key in Scenario.model_fields}
     if "replicas" in given:
         text = str(given["replicas"])
         if text == "auto":

@@ -44,21 +44,10 @@ def recommend(
 
     Exit code 1 when the load cannot be served as asked.
     """
+    flags = locals()
     from kplan.cli.output import print_json, progress
 
-    scenario = o.scenario_of(
-        None,
-        {
-            "qps": qps, "concurrency": concurrency, "model": model, "hardware": hardware, "tp": tp,
-            "proposer": proposer, "workload": workload, "traces": traces, "engine": engine,
-            "slo_tpot_ms": slo_tpot_ms, "slo_ttft_ms": slo_ttft_ms, "replicas": replicas, "max_k": max_k,
-            "requests": requests, "replications": replications, "seed": seed,
-            "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "max_num_seqs": max_num_seqs,
-            "max_num_batched_tokens": max_num_batched_tokens,
-            "gpu_memory_utilization": gpu_memory_utilization,
-        },
-        {"replications": 4},
-    )  # fmt: skip
+    scenario = o.scenario_of(None, flags, {"replications": 4})
     with progress(json) as tell:
         from kplan.search import recommend as answer
 

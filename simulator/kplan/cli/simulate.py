@@ -46,21 +46,10 @@ def simulate(
 
     Exit code 1 when the load saturates the replicas: its queue grows, so no mean is reported.
     """
+    flags = locals()
     from kplan.cli.output import POLICY_COLUMNS, policy_row, print_json, print_table, progress
 
-    question = o.scenario_of(
-        scenario,
-        {
-            "qps": qps, "concurrency": concurrency, "policy": policy, "model": model, "hardware": hardware,
-            "tp": tp, "proposer": proposer, "workload": workload, "traces": traces, "engine": engine,
-            "slo_tpot_ms": slo_tpot_ms, "slo_ttft_ms": slo_ttft_ms, "replicas": replicas, "max_k": max_k,
-            "requests": requests, "replications": replications, "seed": seed,
-            "prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "max_num_seqs": max_num_seqs,
-            "max_num_batched_tokens": max_num_batched_tokens,
-            "gpu_memory_utilization": gpu_memory_utilization,
-        },
-        {},
-    )  # fmt: skip
+    question = o.scenario_of(scenario, flags, {})
     start = time.perf_counter()
     with progress(json) as tell:
         from kplan.search.single import simulate_one

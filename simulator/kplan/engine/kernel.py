@@ -62,13 +62,13 @@ BY_ORACLE = 1
 @njit(cache=True)
 def _take_blocks(req: Requests, m: Machine, limits: Limits, r: int, tokens: int) -> bool:
     """Grow request ``r`` to hold ``tokens``; False, and nothing changed, when too few blocks are free."""
-    more = (tokens + limits.block_tokens - 1) // limits.block_tokens - req.blocks[r]
+    more = (tokens + limits.block_tokens - 1) // limits.block_tokens - req[r].blocks
     if more <= 0:
         return True
     if more > m.counters[FREE_BLOCKS]:
         return False
     m.counters[FREE_BLOCKS] -= more
-    req.blocks[r] += more
+    req[r].blocks += more
     used = limits.total_blocks - m.counters[FREE_BLOCKS]
     m.counters[PEAK_BLOCKS] = max(m.counters[PEAK_BLOCKS], used)
     return True
@@ -76,20 +76,20 @@ def _take_blocks(req: Requests, m: Machine, limits: Limits, r: int, tokens: int)
 
 @njit(cache=True)
 def _free_blocks(req: Requests, m: Machine, r: int) -> None:
-    m.counters[FREE_BLOCKS] += req.blocks[r]
-    req.blocks[r] = 0
+    m.counters[FREE_BLOCKS] += req[r].blocks
+    req[r].blocks = 0
 
 
 @njit(cache=True)
 def _preempt_newest(req: Requests, m: Machine) -> int:
     """Push the newest running request back to the head of the queue; returns its row in the batch."""
     row = m.counters[RUNNING] - 1
-    r = m.running[row]
+    r = m.rows[row].running
     _free_blocks(req, m, r)
-    req.computed[r] = 0
-    req.drafts[r] = 0
-    req.preempted[r] += 1
-    m.stack[m.counters[PREEMPTED]] = r
+    req[r].computed = 0
+    req[r].drafts = 0
+    req[r].preempted += 1
+    m.rows[m.counters[PREEMPTED]].stack = r
     m.counters[PREEMPTED] += 1
     m.counters[PREEMPTIONS] += 1
     m.counters[RUNNING] = row
@@ -102,33 +102,33 @@ def _schedule_running(req: Requests, m: Machine, limits: Limits, budget: int) ->
     preempted = False
     row = 0
     while row < m.counters[RUNNING]:
-        r = m.running[row]
-        m.chunk[row] = 0
-        m.decodes[row] = 0
-        have = req.prompt_len[r] + req.emitted[r]
-        left = have - req.computed[r]
-        decoding = left == 1 and req.emitted[r] > 0
+        r = m.rows[row].running
+        m.rows[row].chunk = 0
+        m.rows[row].decodes = 0
+        have = req[r].prompt_len + req[r].emitted
+        left = have - req[r].computed
+        decoding = left == 1 and req[r].emitted > 0
         if budget <= 0 or (limits.prefill_first and not decoding):
             row += 1
             continue
         if decoding:
-            drafts = limits.max_k if limits.k_now else req.drafts[r]
+            drafts = limits.max_k if limits.k_now else req[r].drafts
             want = min(1 + drafts, budget)
         else:
             want = min(left, budget)
-        fits = _take_blocks(req, m, limits, r, req.computed[r] + want)
+        fits = _take_blocks(req, m, limits, r, req[r].computed + want)
         while not fits:
             preempted = True
             if _preempt_newest(req, m) == row:
                 break
-            fits = _take_blocks(req, m, limits, r, req.computed[r] + want)
+            fits = _take_blocks(req, m, limits, r, req[r].computed + want)
         if not fits:
             break
-        m.chunk[row] = want
+        m.rows[row].chunk = want
         if decoding:
-            m.decodes[row] = 1
+            m.rows[row].decodes = 1
             if not limits.k_now:
-                req.drafts[r] = want - 1
+                req[r].drafts = want - 1
             m.counters[DECODES] += 1
         else:
             m.counters[PREFILLS] += 1
@@ -144,12 +144,12 @@ def _schedule_waiting(req: Requests, m: Machine, limits: Limits, budget: int) ->
     while budget > 0 and m.counters[RUNNING] < limits.max_num_seqs:
         from_stack = m.counters[PREEMPTED] > 0
         if from_stack:
-            r = m.stack[m.counters[PREEMPTED] - 1]
+            r = m.rows[m.counters[PREEMPTED] - 1].stack
         else:
             r = m.counters[NEXT_WAITING]
-            if r >= m.counters[KNOWN] or req.arrival_s[r] > now:
+            if r >= m.counters[KNOWN] or req[r].arrival_s > now:
                 break
-        whole = req.prompt_len[r] + req.emitted[r]
+        whole = req[r].prompt_len + req[r].emitted
         want = min(whole, budget)
         if not _take_blocks(req, m, limits, r, whole if limits.prefill_first else want):
             break
@@ -157,11 +157,11 @@ def _schedule_waiting(req: Requests, m: Machine, limits: Limits, budget: int) ->
             m.counters[PREEMPTED] -= 1
         else:
             m.counters[NEXT_WAITING] += 1
-            req.admitted_s[r] = now
+            req[r].admitted_s = now
         row = m.counters[RUNNING]
-        m.running[row] = r
-        m.chunk[row] = want
-        m.decodes[row] = 0
+        m.rows[row].running = r
+        m.rows[row].chunk = want
+        m.rows[row].decodes = 0
         m.counters[RUNNING] = row + 1
         m.counters[PREFILLS] += 1
         budget -= want
@@ -172,14 +172,14 @@ def _schedule_waiting(req: Requests, m: Machine, limits: Limits, budget: int) ->
 def _continue_prefills(req: Requests, m: Machine, budget: int) -> int:
     """Prefill-first flavour: go on with prompts that an earlier step left unfinished."""
     for row in range(m.counters[RUNNING]):
-        r = m.running[row]
-        left = req.prompt_len[r] + req.emitted[r] - req.computed[r]
-        m.chunk[row] = 0
-        m.decodes[row] = 0
-        if budget <= 0 or (left == 1 and req.emitted[r] > 0):
+        r = m.rows[row].running
+        left = req[r].prompt_len + req[r].emitted - req[r].computed
+        m.rows[row].chunk = 0
+        m.rows[row].decodes = 0
+        if budget <= 0 or (left == 1 and req[r].emitted > 0):
             continue
         want = min(left, budget)  # its blocks were taken when it was admitted
-        m.chunk[row] = want
+        m.rows[row].chunk = want
         m.counters[PREFILLS] += 1
         budget -= want
     return budget
@@ -207,36 +207,36 @@ def schedule(req: Requests, m: Machine, limits: Limits) -> int:
 @njit(cache=True)
 def _verdict(req: Requests, traces: Traces, r: int, drafts: int) -> int:
     """Tokens that a verification of ``drafts`` tokens emits for request ``r`` at its present position."""
-    c = req.emitted[r]
-    return int(min(int(traces.acc[req.trace_at[r] + c]), drafts + 1, req.output_len[r] - c))
+    c = req[r].emitted
+    return int(min(int(traces.acc[req[r].trace_at + c]), drafts + 1, req[r].output_len - c))
 
 
 @njit(cache=True)
 def _offer(req: Requests, traces: Traces, r: int, position: int, k: int) -> int:
     """Drafts that the proposer really has at ``position`` when asked for ``k``."""
-    if position >= req.output_len[r]:
+    if position >= req[r].output_len:
         return 0
-    return min(k, int(traces.drafted[req.trace_at[r] + position]))
+    return min(k, int(traces.drafted[req[r].trace_at + position]))
 
 
 @njit(cache=True)
 def useful_drafts(req: Requests, m: Machine, limits: Limits, traces: Traces, row: int) -> int:
     """The oracle's knowledge: drafts of the coming proposal that would be accepted and still needed."""
-    r = m.running[row]
-    c = req.emitted[r]
+    r = m.rows[row].running
+    c = req[r].emitted
     if not limits.k_now:
-        if m.decodes[row] == 1:
-            c += _verdict(req, traces, r, req.drafts[r])
-        elif req.computed[r] + m.chunk[row] == req.prompt_len[r] + c:
+        if m.rows[row].decodes == 1:
+            c += _verdict(req, traces, r, req[r].drafts)
+        elif req[r].computed + m.rows[row].chunk == req[r].prompt_len + c:
             c += 1
         else:
             return 0
-    elif m.decodes[row] == 0:
+    elif m.rows[row].decodes == 0:
         return 0
-    if c >= req.output_len[r]:
+    if c >= req[r].output_len:
         return 0
-    at = req.trace_at[r] + c
-    useful = min(int(traces.acc[at]), req.output_len[r] - c) - 1
+    at = req[r].trace_at + c
+    useful = min(int(traces.acc[at]), req[r].output_len - c) - 1
     return int(min(useful, int(traces.drafted[at]), limits.max_k))
 
 
@@ -263,11 +263,12 @@ def choose_oracle(
     at_least = np.zeros(limits.max_k + 2, np.int64)
     for row in range(n):
         k_each[row] = 0
-        if m.chunk[row] == 0:
+        if m.rows[row].chunk == 0:
             continue
         k_each[row] = useful_drafts(req, m, limits, traces, row)
         requests += 1
-        total_kv += req.prompt_len[m.running[row]] + req.emitted[m.running[row]]
+        r = m.rows[row].running
+        total_kv += req[r].prompt_len + req[r].emitted
         for depth in range(1, k_each[row] + 1):
             at_least[depth] += 1
     best, best_rate = 0, 0.0
@@ -294,25 +295,25 @@ def _price(
     if each:
         deepest = 0
         for row in range(m.counters[RUNNING]):
-            if m.chunk[row] > 0:
+            if m.rows[row].chunk > 0:
                 deepest = max(deepest, k_each[row])
     for row in range(m.counters[RUNNING]):
-        q = m.chunk[row]
+        q = m.rows[row].chunk
         if q == 0:
             continue
-        r = m.running[row]
-        if m.decodes[row] == 1:
+        r = m.rows[row].running
+        if m.rows[row].decodes == 1:
             if limits.k_now:
                 asked = k_each[row] if each else k
-                req.drafts[r] = _offer(req, traces, r, req.emitted[r], min(asked, q - 1))
-                q = 1 + req.drafts[r]
-                m.chunk[row] = q
-            context = req.computed[r] + 1
+                req[r].drafts = _offer(req, traces, r, req[r].emitted, min(asked, q - 1))
+                q = 1 + req[r].drafts
+                m.rows[row].chunk = q
+            context = req[r].computed + 1
             tokens += q
             kv += context
             qk += q * context
         else:
-            done = req.computed[r]
+            done = req[r].computed
             prefill_tokens += q
             prefill_kv += done + q
             prefill_qk += q * (done + 0.5 * q)
@@ -336,24 +337,26 @@ def execute(
     start_s = m.clock[0]
     end_s = start_s + step_s
     batch = m.counters[DECODES] + m.counters[PREFILLS]
-    known = len(req.arrival_s)
+    known = len(req)
     measured = m.counters[NEXT_WAITING] > limits.window_from and m.counters[NEXT_WAITING] <= limits.window_to
     emitted = decode_emitted = proposed = accepted = context = 0
     kept = 0
     for row in range(m.counters[RUNNING]):
-        r = m.running[row]
-        q = m.chunk[row]
+        r = m.rows[row].running
+        q = m.rows[row].chunk
         finished = False
-        if q > 0 and m.decodes[row] == 1:
-            drafts = req.drafts[r]
-            right = min(int(traces.acc[req.trace_at[r] + req.emitted[r]]) - 1, drafts)
+        if q > 0 and m.rows[row].decodes == 1:
+            drafts = req[r].drafts
+            right = min(int(traces.acc[req[r].trace_at + req[r].emitted]) - 1, drafts)
             n = _verdict(req, traces, r, drafts)
-            context += req.computed[r] + 1
-            req.emitted[r] += n
-            req.computed[r] += n
-            req.steps[r] += 1
-            req.proposed[r] += drafts
-            req.accepted[r] += right
+            context += req[r].computed + 1
+            req[r].emitted += n
+            req[r].computed += n
+            req[r].steps += 1
+            req[r].proposed += drafts
+            req[r].accepted += right
+            m.rows[row].proposed = drafts
+            m.rows[row].accepted = right
             emitted += n
             decode_emitted += n
             proposed += drafts
@@ -361,28 +364,28 @@ def execute(
             if measured:
                 m.k_steps[drafts] += 1
                 m.accepted_steps[right] += 1
-            finished = req.emitted[r] >= req.output_len[r]
+            finished = req[r].emitted >= req[r].output_len
         elif q > 0:
-            req.computed[r] += q
-            if req.computed[r] == req.prompt_len[r] + req.emitted[r]:
-                if req.emitted[r] == 0:
-                    req.first_token_s[r] = end_s
-                req.emitted[r] += 1
+            req[r].computed += q
+            if req[r].computed == req[r].prompt_len + req[r].emitted:
+                if req[r].emitted == 0:
+                    req[r].first_token_s = end_s
+                req[r].emitted += 1
                 emitted += 1
-                finished = req.emitted[r] >= req.output_len[r]
+                finished = req[r].emitted >= req[r].output_len
         if finished:
-            req.finish_s[r] = end_s
+            req[r].finish_s = end_s
             _free_blocks(req, m, r)
             m.counters[FINISHED] += 1
             if limits.closed and m.counters[KNOWN] < known:
-                req.arrival_s[m.counters[KNOWN]] = end_s
+                req[m.counters[KNOWN]].arrival_s = end_s
                 m.counters[KNOWN] += 1
             continue
-        decoding = req.computed[r] + 1 == req.prompt_len[r] + req.emitted[r] and req.emitted[r] > 0
+        decoding = req[r].computed + 1 == req[r].prompt_len + req[r].emitted and req[r].emitted > 0
         if q > 0 and decoding and not limits.k_now:
             asked = k_each[row] if each else k
-            req.drafts[r] = _offer(req, traces, r, req.emitted[r], asked)
-        m.running[kept] = r
+            req[r].drafts = _offer(req, traces, r, req[r].emitted, asked)
+        m.rows[kept].running = r
         kept += 1
     m.counters[RUNNING] = kept
     m.counters[STEPS] += 1
@@ -412,7 +415,56 @@ def execute(
 def next_arrival(req: Requests, m: Machine) -> float:
     """Seconds of the next known arrival that was not admitted, infinity when there is none."""
     r = m.counters[NEXT_WAITING]
-    return float(req.arrival_s[r]) if r < m.counters[KNOWN] else np.inf
+    return float(req[r].arrival_s) if r < m.counters[KNOWN] else np.inf
+
+
+@njit(cache=True)
+def waiting(req: Requests, m: Machine) -> int:
+    """Requests that have arrived, or were preempted, and do not run."""
+    known = m.counters[KNOWN]
+    arrived = np.searchsorted(req.arrival_s[:known], m.clock[0], side="right")
+    return int(max(arrived - m.counters[NEXT_WAITING], 0) + m.counters[PREEMPTED])
+
+
+@njit(cache=True)
+def look(
+    req: Requests, m: Machine, limits: Limits, traces: Traces, last: I64, with_future: bool
+) -> tuple[I64, I64, I64, I64]:
+    """What a policy sees of the scheduled batch, copied out.
+
+    Args:
+        last: (2, n) drafts proposed and accepted in each request's latest observed decode step.
+        with_future: also look up the useful drafts of the coming proposal.
+
+    Returns:
+        rows: (B,) rows of the batch that run in this step.
+        decode_rows: (D,) those of them that decode.
+        seen: (5, B) request, position, context, last proposed, last accepted.
+        future: (B,) useful drafts, empty unless ``with_future``.
+    """
+    batch = m.counters[DECODES] + m.counters[PREFILLS]
+    rows = np.empty(batch, np.int64)
+    decode_rows = np.empty(m.counters[DECODES], np.int64)
+    seen = np.empty((5, batch), np.int64)
+    future = np.empty(batch if with_future else 0, np.int64)
+    i = d = 0
+    for row in range(m.counters[RUNNING]):
+        if m.rows[row].chunk == 0:
+            continue
+        r = m.rows[row].running
+        rows[i] = row
+        if m.rows[row].decodes == 1:
+            decode_rows[d] = row
+            d += 1
+        seen[0, i] = r
+        seen[1, i] = req[r].emitted
+        seen[2, i] = req[r].prompt_len + req[r].emitted
+        seen[3, i] = last[0, r]
+        seen[4, i] = last[1, r]
+        if with_future:
+            future[i] = useful_drafts(req, m, limits, traces, row)
+        i += 1
+    return rows, decode_rows, seen, future
 
 
 @njit(cache=True)
@@ -438,11 +490,9 @@ def run(
     while m.clock[0] < until:
         batch = schedule(req, m, limits)
         if batch == 0:
-            if m.counters[FINISHED] == len(req.arrival_s):
+            if m.counters[FINISHED] == len(req):
                 return DONE
-            if (
-                m.counters[PREEMPTED] > 0
-            ):  # the last request preempted itself: it is admitted again now
+            if m.counters[PREEMPTED] > 0:  # the last request preempted itself: it is admitted again now
                 continue
             ahead = next_arrival(req, m)
             if ahead == np.inf:

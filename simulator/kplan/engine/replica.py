@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kplan.engine import kernel
 from kplan.engine.state import (
-    DECODES,
     FINISHED,
     FREE_BLOCKS,
     I64,
-    KNOWN,
-    NEXT_WAITING,
     PREEMPTED,
-    RUNNING,
     Limits,
     Load,
     Machine,
@@ -70,7 +67,7 @@ class Replica:
         compiled: bool = True,
     ) -> None:
         self.limits, self.cost, self.traces = limits, cost, load.traces
-        self.requests: Requests = new_requests(load)
+        self._requests: Requests = new_requests(load)
         self.machine: Machine = new_machine(load, limits)
         self._policy = policy
         self._observer = policy if isinstance(policy, Observer) else None
@@ -80,8 +77,7 @@ class Replica:
         info = getattr(policy, "info", None)
         self._sees_future = isinstance(info, PolicyInfo) and info.needs_future
         n = len(load)
-        self._last_proposed: I64 = np.zeros(n, np.int64)
-        self._last_accepted: I64 = np.zeros(n, np.int64)
+        self._last: I64 = np.zeros((2, n), np.int64)
         self._table: I64 | None = None
         self._mode = kernel.BY_TABLE
         if compiled and isinstance(policy, TablePolicy) and _table_is_the_rule(type(policy)):
@@ -96,27 +92,32 @@ class Replica:
         return float(self.machine.clock[0])
 
     @property
+    def requests(self) -> Any:
+        """The REQUEST records, by column as attributes (``requests.finish_s``)."""
+        return self._requests.view(np.recarray)
+
+    @property
     def done(self) -> bool:
         """Every request is finished."""
-        return int(self.machine.counters[FINISHED]) == len(self.requests.arrival_s)
+        return int(self.machine.counters[FINISHED]) == len(self._requests)
 
     def advance(self, until: float = np.inf) -> int:
         """Run steps until everything is finished, idle, or the clock reaches ``until`` (see kernel.run)."""
         if self._table is not None:
             return int(
                 kernel.run(
-                    self.requests, self.machine, self.limits, self.traces, self.cost,
+                    self._requests, self.machine, self.limits, self.traces, self.cost,
                     self._mode, self._table, self._k_each, until,
                 )
             )  # fmt: skip
         return self._advance_python(until)
 
     def _advance_python(self, until: float) -> int:
-        req, m = self.requests, self.machine
+        req, m = self._requests, self.machine
         while m.clock[0] < until:
             batch = int(kernel.schedule(req, m, self.limits))
             if batch == 0:
-                if m.counters[FINISHED] == len(req.arrival_s):
+                if m.counters[FINISHED] == len(req):
                     return kernel.DONE
                 if m.counters[PREEMPTED] > 0:
                     continue
@@ -132,56 +133,49 @@ class Replica:
         return kernel.PAUSED
 
     def _step(self, batch: int) -> None:
-        req, m = self.requests, self.machine
-        rows = np.flatnonzero(m.chunk[: m.counters[RUNNING]])
-        ids = m.running[rows]
-        prefill_alone = self.limits.k_now and m.counters[DECODES] == 0
-        k, each = (0, False) if prefill_alone else self._choose(batch, rows, ids)
-        decoding = ids[m.decodes[rows] == 1] if m.counters[DECODES] else ids[:0]
-        accepted_before = req.accepted[decoding]
-        proposed_before = req.proposed[decoding]
-        step_s = float(kernel.execute(req, m, self.limits, self.traces, self.cost, k, each, self._k_each))
+        req, m, limits = self._requests, self.machine, self.limits
+        rows, decode_rows, seen, future = kernel.look(
+            req, m, limits, self.traces, self._last, self._sees_future
+        )
+        # SGLang runs prompts on their own: nothing is drafted in such a step and nothing is learnt from it
+        prefill_alone = limits.k_now and len(decode_rows) == 0
+        k, each = (0, False) if prefill_alone else self._choose(batch, rows, seen, future)
+        request = m.rows["running"][decode_rows]
+        step_s = float(kernel.execute(req, m, limits, self.traces, self.cost, k, each, self._k_each))
         if prefill_alone:
             return
         self._late.append(
             StepOutcome(
                 batch=batch,
                 step_s=step_s,
-                request=decoding,
-                proposed=req.proposed[decoding] - proposed_before,
-                accepted=req.accepted[decoding] - accepted_before,
+                request=request,
+                proposed=m.rows["proposed"][decode_rows],
+                accepted=m.rows["accepted"][decode_rows],
             )
         )
         while len(self._late) > self._lag:
             outcome = self._late.popleft()
-            self._last_proposed[outcome.request] = outcome.proposed
-            self._last_accepted[outcome.request] = outcome.accepted
+            self._last[0, outcome.request] = outcome.proposed
+            self._last[1, outcome.request] = outcome.accepted
             if self._observer is not None:
                 self._observer.observe(outcome)
 
-    def _choose(self, batch: int, rows: I64, ids: I64) -> tuple[int, bool]:
+    def _choose(self, batch: int, rows: I64, seen: I64, future: I64) -> tuple[int, bool]:
         """Ask the policy; returns (K for all, False) or (deepest K, True) with ``_k_each`` filled."""
-        req, m, limits = self.requests, self.machine, self.limits
-        position = req.emitted[ids]
-        context = req.prompt_len[ids] + position
-        future: I64 | None = None
-        if self._sees_future:
-            future = np.array(
-                [kernel.useful_drafts(req, m, limits, self.traces, row) for row in rows], np.int64
-            )
+        req, m, limits = self._requests, self.machine, self.limits
         view = StepView(
             now_s=float(m.clock[0]),
             batch=batch,
-            waiting=self._waiting(),
+            waiting=int(kernel.waiting(req, m)),
             kv_free_tokens=int(m.counters[FREE_BLOCKS]) * limits.block_tokens,
             max_k=limits.max_k,
-            request=ids,
-            position=position,
-            context=context,
-            last_proposed=self._last_proposed[ids],
-            last_accepted=self._last_accepted[ids],
-            cost=BatchCost(self.cost, batch, int(context.sum())),
-            future_accepted=future,
+            request=seen[0],
+            position=seen[1],
+            context=seen[2],
+            last_proposed=seen[3],
+            last_accepted=seen[4],
+            cost=BatchCost(self.cost, batch, int(seen[2].sum())),
+            future_accepted=future if self._sees_future else None,
         )
         chosen = self._policy.choose_k(view)
         if isinstance(chosen, (int, np.integer)):
@@ -189,13 +183,6 @@ class Replica:
         each = _per_request(chosen, batch)
         self._k_each[rows] = np.clip(each, 0, limits.max_k)
         return int(self._k_each[rows].max(initial=0)), True
-
-    def _waiting(self) -> int:
-        count = self.machine.counters
-        arrived = int(
-            np.searchsorted(self.requests.arrival_s[: count[KNOWN]], self.machine.clock[0], side="right")
-        )
-        return max(arrived - int(count[NEXT_WAITING]), 0) + int(count[PREEMPTED])
 
 
 def _table_is_the_rule(cls: type) -> bool:

@@ -7,7 +7,7 @@ times are float64 seconds. Named index constants address the small counter array
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,33 +51,50 @@ W_CLOSE_S = 13
 SUMS = 14
 
 
-class Requests(NamedTuple):
-    """Requests of one replica in order of arrival, one row each."""
+REQUEST = np.dtype(
+    [
+        ("prompt_len", np.int32),
+        ("output_len", np.int32),
+        ("emitted", np.int32),
+        ("computed", np.int32),  # tokens whose KV is in the cache
+        ("blocks", np.int32),
+        ("drafts", np.int32),  # drafts that its next decode step verifies
+        ("steps", np.int32),  # decode steps, with the drafts verified in them and accepted
+        ("proposed", np.int32),
+        ("accepted", np.int32),
+        ("preempted", np.int32),
+        ("trace_at", np.int64),  # its first position in the acceptance arrays
+        ("arrival_s", np.float64),
+        ("admitted_s", np.float64),  # NaN until it happens, as the two below
+        ("first_token_s", np.float64),
+        ("finish_s", np.float64),
+    ],
+    align=True,
+)
+"""One request. Records, not columns: a step touches most fields of few requests."""
 
-    arrival_s: F64
-    prompt_len: I64
-    output_len: I64
-    trace_at: I64  # its first position in the acceptance arrays
-    emitted: I64
-    computed: I64  # tokens whose KV is in the cache
-    blocks: I64
-    drafts: I64  # drafts that its next decode step verifies
-    admitted_s: F64  # NaN until it happens, as the two below
-    first_token_s: F64
-    finish_s: F64
-    steps: I64  # decode steps
-    proposed: I64
-    accepted: I64
-    preempted: I64
+ROW = np.dtype(
+    [
+        ("running", np.int64),  # request number, in order of admission
+        ("chunk", np.int64),  # query tokens of the step being built, 0 = not scheduled
+        ("decodes", np.int64),  # 1 when the request decodes in this step, 0 when it prefills
+        ("proposed", np.int64),  # drafts that the latest step verified ...
+        ("accepted", np.int64),  # ... and how many of them were right
+        ("stack", np.int64),  # a stack of its own: preempted requests, the next to be admitted on top
+    ]
+)
+"""One seat of the running batch."""
+
+Requests: TypeAlias = Any
+"""(n,) REQUEST records in order of arrival; a plain structured array, which numba takes fast."""
+Rows: TypeAlias = Any
+"""(max_num_seqs,) ROW records."""
 
 
 class Machine(NamedTuple):
     """The running batch, the counters and the sums of one replica."""
 
-    running: I64  # (max_num_seqs,) request numbers in order of admission
-    chunk: I64  # (max_num_seqs,) query tokens of the step being built, 0 = not scheduled
-    decodes: I64  # (max_num_seqs,) 1 when the request decodes in this step, 0 when it prefills
-    stack: I64  # preempted requests, the next one to be admitted on top
+    rows: Rows
     counters: I64  # (COUNTERS,)
     clock: F64  # (1,) seconds
     sums: F64  # (SUMS,) over the measured window
@@ -133,24 +150,17 @@ class Load:
 
 def new_requests(load: Load) -> Requests:
     """Fresh request rows for ``load``."""
-    n = len(load)
+    requests = np.zeros(len(load), REQUEST)
+    for given in ("prompt_len", "output_len", "trace_at"):
+        requests[given] = getattr(load, given)
     if load.concurrency is None:
-        arrival_s = load.arrival_s.astype(np.float64, copy=True)
+        requests["arrival_s"] = load.arrival_s
     else:
-        arrival_s = np.full(n, np.inf)
-        arrival_s[: load.concurrency] = 0.0
-
-    def zeros() -> I64:
-        return np.zeros(n, np.int64)
-
-    def unset() -> F64:
-        return np.full(n, np.nan)
-
-    return Requests(
-        arrival_s, load.prompt_len.astype(np.int64), load.output_len.astype(np.int64),
-        load.trace_at.astype(np.int64), zeros(), zeros(), zeros(), zeros(), unset(), unset(), unset(),
-        zeros(), zeros(), zeros(), zeros(),
-    )  # fmt: skip
+        requests["arrival_s"] = np.inf
+        requests["arrival_s"][: load.concurrency] = 0.0
+    for moment in ("admitted_s", "first_token_s", "finish_s"):
+        requests[moment] = np.nan
+    return requests
 
 
 def new_machine(load: Load, limits: Limits) -> Machine:
@@ -173,8 +183,16 @@ def new_machine(load: Load, limits: Limits) -> Machine:
     count[KNOWN] = len(load) if load.concurrency is None else min(load.concurrency, len(load))
     sums = np.zeros(SUMS)
     sums[W_OPEN_S] = sums[W_CLOSE_S] = np.nan
+
+    def ints(n: int) -> I64:
+        return np.zeros(n, np.int64)
+
     return Machine(
-        np.zeros(seqs, np.int64), np.zeros(seqs, np.int64), np.zeros(seqs, np.int64),
-        np.zeros(seqs, np.int64), count, np.zeros(1), sums, np.zeros(ks, np.int64),
-        np.zeros(seqs + 1, np.int64), np.zeros(ks, np.int64),
-    )  # fmt: skip
+        rows=np.zeros(seqs, ROW),
+        counters=count,
+        clock=np.zeros(1),
+        sums=sums,
+        k_steps=ints(ks),
+        batch_steps=ints(seqs + 1),
+        accepted_steps=ints(ks),
+    )

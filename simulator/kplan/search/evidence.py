@@ -86,8 +86,8 @@ def assumptions(setup: Setup) -> tuple[Assumption, ...]:
         ),
     ]
     rows += [
-        Assumption(name=f"step time: {name}", value=_with_unit(name, figure.value), kind=figure.provenance.kind,
-                   source=figure.provenance.source)
+        Assumption(name=f"step time: {name}", value=_with_unit(name, figure.value),
+                   kind=figure.provenance.kind, source=figure.provenance.source)
         for name, figure in _figures(setup.latency.calibration)
     ]  # fmt: skip
     if setup.recorded is not None:

@@ -58,7 +58,7 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     """
     progress("loading profiles and pricing steps")
     setup = prepare(scenario)
-    n = default_requests(scenario)
+    n = default_requests(setup)
     drawn = [draw_requests(setup, n, scenario.seed + i) for i in range(scenario.replications)]
     tokens = np.mean([walk_tokens(one.trace, scenario.max_k) for one in drawn], axis=0)
     context = mean_context(drawn[0].prompt_len, drawn[0].output_len)

@@ -33,7 +33,7 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
     spec, off = parse_policy(scenario.policy), parse_policy("off")
     progress("loading profiles and pricing steps")
     setup = prepare(scenario)
-    n = default_requests(scenario)
+    n = default_requests(setup)
     drawn = [draw_requests(setup, n, scenario.seed + i) for i in range(scenario.replications)]
     replicas = scenario.replicas or 1
     done = []

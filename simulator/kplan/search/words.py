@@ -10,7 +10,7 @@ import numpy as np
 from kplan import metrics
 from kplan.config.plan import Answer, BatchRange
 from kplan.config.scenario import Scenario
-from kplan.search.candidates import table_text, walk_tokens
+from kplan.search.candidates import TIE, table_text, walk_tokens
 from kplan.search.evaluate import Evaluated, batch_quantiles, paired_speedup
 from kplan.search.evidence import k_curve
 from kplan.simulate import Setup
@@ -112,9 +112,8 @@ def _served(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[s
     parts.append(f"{rate:,.0f} output tokens/s")
     sentence = ", ".join(parts) + "."
     if s.qps is not None and math.isfinite(chosen.max_qps):
-        sentence += (
-            f" They sustain {chosen.max_qps:.0f} QPS; this load is {s.qps / chosen.max_qps:.0%} of that."
-        )
+        who = "They sustain" if judged.replicas > 1 else "It sustains"
+        sentence += f" {who} {chosen.max_qps:.0f} QPS; this load is {s.qps / chosen.max_qps:.0%} of that."
     return sentence
 
 
@@ -193,11 +192,11 @@ def _rivals(judged: Judged, chosen: Evaluated) -> list[str]:
     if pair is None:
         return []
     gain, (low, high) = pair
-    if low <= 1.0 <= high or abs(gain - 1) <= 0.01:
-        return [
-            f"{rival.spec.text} ties with it (TPOT ratio {gain:.3f}, 95% {low:.3f} to {high:.3f}); "
-            "the simpler policy and the smaller K win a tie."
-        ]
+    interval = f"TPOT ratio {gain:.3f}, 95% {low:.3f} to {high:.3f}"
+    if low <= 1.0 <= high:
+        return [f"{rival.spec.text} ties with it ({interval}); the simpler policy and smaller K win a tie."]
+    if abs(gain - 1) <= TIE:
+        return [f"{rival.spec.text} is within 1% of it ({interval}): not worth the less simple policy."]
     return [f"The next best is {rival.spec.text}: its TPOT is {gain:.3f}x (95% {low:.3f} to {high:.3f})."]
 
 
