@@ -35,8 +35,8 @@ I64 = NDArray[np.int64]
 
 BACKLOG_SHARE = 0.03
 """A load is saturated when its backlog grows by more than this share of the requests that arrive."""
-BATCHES = 10
-"""Batch means of a single replication."""
+BLOCKS = 5
+"""Blocks of consecutive requests per replication; intervals are over the means of the blocks."""
 
 
 @dataclass(frozen=True)
@@ -154,21 +154,24 @@ def _backlog(arrival_s: F64, finish_s: F64, rows: slice) -> tuple[float, float]:
 def stat_ms(runs: Sequence[Measured], field: str) -> Stat | None:
     """Mean, percentiles and the 95% interval of the mean of ``ttft_s`` or ``tpot_s``, in ms."""
     samples = [getattr(run, field) * 1e3 for run in runs]
-    samples = [x[np.isfinite(x)] for x in samples]
     pooled = np.concatenate(samples)
+    pooled = pooled[np.isfinite(pooled)]
     if len(pooled) == 0:
         return None
-    if len(samples) > 1:
-        means = np.array([x.mean() for x in samples if len(x)])
-    else:
-        means = np.array([part.mean() for part in np.array_split(pooled, BATCHES) if len(part)])
-    low, high = mean_interval(means, float(pooled.mean()))
+    means = np.concatenate([block_means(sample) for sample in samples])
+    low, high = mean_interval(means[np.isfinite(means)], float(pooled.mean()))
     return Stat(
         mean=float(pooled.mean()),
         p50=float(np.percentile(pooled, 50)),
         p99=float(np.percentile(pooled, 99)),
         ci95=(low, high),
     )
+
+
+def block_means(values: F64) -> F64:
+    """(BLOCKS,) means of consecutive blocks of requests, NaNs left out; NaN for an empty block."""
+    parts = [part[np.isfinite(part)] for part in np.array_split(values, BLOCKS)]
+    return np.array([part.mean() if len(part) else np.nan for part in parts])
 
 
 def mean_interval(values: F64, center: float | None = None) -> tuple[float, float]:

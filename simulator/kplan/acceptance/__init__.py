@@ -1,0 +1,35 @@
+"""Acceptance traces: files, walks, lookup proposers replayed, fitted models."""
+
+from kplan.acceptance.adapt import match_walk
+from kplan.acceptance.fit import fit
+from kplan.acceptance.load import load_traces
+from kplan.acceptance.model import Lookup, TraceModel
+from kplan.acceptance.model_file import load_model, save_model, to_json
+from kplan.acceptance.ngram import replay_ngram
+from kplan.acceptance.statistics import WalkShape, compare, walk_shape
+from kplan.acceptance.store import save_traces
+from kplan.acceptance.trace import MAX_K, ProposerTrace, TraceSet
+from kplan.acceptance.walk import WalkStats, oracle_walk, step_tokens, walk
+
+__all__ = [
+    "MAX_K",
+    "Lookup",
+    "ProposerTrace",
+    "TraceModel",
+    "TraceSet",
+    "WalkShape",
+    "WalkStats",
+    "compare",
+    "fit",
+    "load_model",
+    "load_traces",
+    "match_walk",
+    "oracle_walk",
+    "replay_ngram",
+    "save_model",
+    "save_traces",
+    "step_tokens",
+    "to_json",
+    "walk",
+    "walk_shape",
+]

@@ -54,6 +54,8 @@ class TraceSet:
         provenance: where the traces come from.
         tokenizer: name of the tokenizer that counted the tokens, "" when unknown.
         notes: what an importer clipped, dropped or could not know, with counts.
+        loopy: (n,) bool, the output degenerates into repetition (greedy decoding without a penalty), which
+            inflates every lookup proposer; None when the source cannot tell. Fits leave these rows out.
     """
 
     request_id: NDArray[np.str_]
@@ -62,6 +64,7 @@ class TraceSet:
     provenance: Provenance
     tokenizer: str = ""
     notes: tuple[str, ...] = ()
+    loopy: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.prompt_len)

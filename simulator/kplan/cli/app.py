@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import pairwise
 
-import click
 import typer
 
 from kplan.cli import calibrate, export, listing, recommend, simulate, traces
@@ -40,17 +40,28 @@ def run(argv: list[str]) -> int:
         return _fail(f"error: {err}", 2)
     except InfeasibleError as err:
         return _fail(f"no: {err}", 1)
-    except click.exceptions.NoArgsIsHelpError as err:
-        return _fail(err.format_message(), 2)
-    except click.ClickException as err:
-        return _fail(f"error: {' '.join(err.format_message().split())} (see kplan --help)", 2)
-    except (click.Abort, KeyboardInterrupt):
+    except typer.Exit as err:
+        return err.exit_code
+    except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
+    except typer.TyperException as err:
+        return _fail(_usage(err, argv), 2)
     except BrokenPipeError:
         # the reader went away (kplan ... | head): not an error of ours, and nothing more can be said
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return code if isinstance(code, int) else 0
+
+
+def _usage(err: typer.TyperException, argv: list[str]) -> str:
+    """A fault of the command line itself as one line; the help, where that is what it carries."""
+    text = err.format_message() if hasattr(err, "format_message") else str(err)
+    if type(err).__name__ == "NoArgsIsHelpError":
+        return text
+    options = getattr(getattr(err, "param", None), "opts", [])
+    given = [f"{one} {two}" for one, two in pairwise(argv) if one in options]
+    what = f"got {given[0]!r}: " if given else ""
+    return f"error: {what}{' '.join(text.split())} (see kplan --help)"
 
 
 def _fail(message: str, code: int) -> int:

@@ -44,7 +44,7 @@ class PolicyResult(Record):
     goodput_qps: float = Field(description="requests/s that met every SLO given (all finished ones if none)")
     goodput_ci95: tuple[float, float] | None
     speedup_vs_off: float | None = Field(description="mean TPOT of off / mean TPOT of this policy")
-    speedup_ci95: tuple[float, float] | None = Field(description="paired over replications; None with one")
+    speedup_ci95: tuple[float, float] | None = Field(description="paired over blocks of the same requests")
     mean_batch: float = Field(description="requests per step, prefills included, weighted by steps")
     mean_k: float = Field(description="drafts verified per decoding request and step")
     acceptance_length: float = Field(description="tokens per decoding request and step, bonus included")

@@ -57,16 +57,19 @@ def capacity(setup: Setup, spec: PolicySpec, drawn: Drawn) -> float:
 
 
 def paired_speedup(base: Evaluated, other: Evaluated) -> tuple[float, tuple[float, float]] | None:
-    """Mean TPOT of ``base`` over that of ``other``, with the interval paired over replications.
+    """Mean TPOT of ``base`` over that of ``other``, with the paired 95% interval.
 
-    None when either is saturated or has no TPOT.
+    The requests are the same ones in the same order, so the pairs are blocks of consecutive requests of each
+    replication. None when either is saturated or has no TPOT.
     """
     if base.saturated or other.saturated:
         return None
-    pairs = [
-        a.mean_tpot_s / b.mean_tpot_s for a, b in zip(base.runs, other.runs, strict=True) if b.mean_tpot_s > 0
+    ratios = [
+        upper / lower
+        for one, two in zip(base.runs, other.runs, strict=True)
+        for upper, lower in zip(metrics.block_means(one.tpot_s), metrics.block_means(two.tpot_s), strict=True)
     ]
-    values = np.array([x for x in pairs if np.isfinite(x)])
+    values = np.array([x for x in ratios if np.isfinite(x)])
     if len(values) == 0:
         return None
     return float(values.mean()), metrics.mean_interval(values)
@@ -96,7 +99,7 @@ def result(setup: Setup, done: Evaluated, off: Evaluated | None, engine: str) ->
         goodput_qps=float(goodput.mean()),
         goodput_ci95=_interval(goodput),
         speedup_vs_off=speedup[0] if speedup else None,
-        speedup_ci95=speedup[1] if speedup and len(runs) > 1 else None,
+        speedup_ci95=speedup[1] if speedup else None,
         mean_batch=metrics.mean_batch(runs),
         mean_k=metrics.mean_k(runs),
         acceptance_length=metrics.acceptance_length(runs),

@@ -1,0 +1,172 @@
+"""Bring a trace model's walk to known acceptance lengths by shifting hazards depth by depth.
+
+Used after a fit, to take out the small bias of the walk that likelihood leaves, and alone, to make a model
+for a workload of which only acceptance lengths are published: everything else is then borrowed, and the
+caller has to say so in the provenance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan.acceptance import cells
+from kplan.acceptance.model import TraceModel
+from kplan.acceptance.trace import ProposerTrace
+from kplan.acceptance.walk import walk
+from kplan.errors import InputError
+
+Floats = NDArray[np.float64]
+
+ROUNDS = 3
+POSITIONS = 1_500_000
+"""Positions generated to measure a walk. Requests differ more than steps do: 400,000 left errors of 3%."""
+_SEED = 20_260_101
+_STEP = 0.1
+_MAX_SHIFT = 3.0
+_RELATIVE_ERROR = 0.001
+"""Weight of an acceptance length: half the last digit of a published one."""
+_SMOOTH_LOGIT = 0.5
+"""Weight of alike shifts: how far those of neighbouring groups usually lie apart."""
+_BISECTIONS = 14
+
+
+def shift_depths(model: TraceModel, shift: Floats) -> TraceModel:
+    """Add ``shift[d - 1]`` to the log-odds of every unconfirmed draft at depth d (``shift`` is (20,)).
+
+    Drafts that the step before had confirmed, and the tail, stay: neighbouring drafts overlap as before.
+    """
+    moved = np.zeros(cells.CELLS)
+    for low in (cells.FAILED, cells.UNSEEN, cells.NEW):
+        moved[low : low + cells.DEPTHS] = shift
+    moved[cells.FIRST : cells.CONFIRMED] = shift[0]
+    return replace(model, hazard=_expit(_logit(model.hazard) + moved))
+
+
+def stretch_states(model: TraceModel, pooled: Floats, factor: float) -> TraceModel:
+    """Scale how far each state's log-odds lie from the pooled ones: the spread between requests."""
+    centre = _logit(pooled)
+    return replace(model, hazard=_expit(centre + factor * (_logit(model.hazard) - centre)))
+
+
+def match_walk(
+    model: TraceModel, lengths: Mapping[int, float], output_len: NDArray[np.int32]
+) -> tuple[TraceModel, dict[int, float]]:
+    """Shift hazards until the walk at each K has the acceptance length given.
+
+    Depths between two given K share one shift, and so do all depths up to the first: with K = 2 as the
+    smallest, depths 1 and 2 move together (an assumption, since the table does not part them). Depths beyond
+    the largest K take its shift. Neighbouring shifts are kept alike (ridge), since published lengths are
+    rounded and the walk at one K depends on all depths.
+
+    Args:
+        model: what to start from.
+        lengths: K -> tokens per decode step, bonus included; increasing with K and at most K + 1.
+        output_len: (n,) lengths of the outputs to walk over, cycled.
+
+    Returns:
+        The model, and K -> the acceptance length it reaches.
+
+    Raises:
+        InputError: a K out of range, or lengths that no chain of drafts can have.
+    """
+    ks = _checked(lengths, model.recorded_k)
+    target = np.array([lengths[k] for k in ks])
+    sample = _sample(output_len)
+    group = np.minimum(np.searchsorted(ks, np.arange(1, cells.DEPTHS + 1)), len(ks) - 1)
+    rough = np.diff(np.eye(len(ks)), axis=0) / _SMOOTH_LOGIT  # differences of neighbouring shifts
+
+    def reach(shift: Floats) -> Floats:
+        trace = shift_depths(model, shift[group]).generate(_SEED, sample)
+        return np.array([walk(trace, k).acceptance_length for k in ks])
+
+    shift = np.zeros(len(ks))
+    for _ in range(ROUNDS):  # Gauss-Newton
+        here = reach(shift)
+        steps = _STEP * np.eye(len(ks))
+        slopes = np.column_stack([(reach(shift + step) - here) / _STEP for step in steps])
+        weight = 1.0 / (_RELATIVE_ERROR * target)
+        system = np.vstack([slopes * weight[:, None], rough])
+        wanted = np.concatenate([(target - here) * weight, -rough @ shift])
+        shift = np.clip(shift + np.linalg.lstsq(system, wanted)[0], -_MAX_SHIFT, _MAX_SHIFT)
+    reached = reach(shift)
+    return shift_depths(model, shift[group]), {k: float(v) for k, v in zip(ks, reached, strict=True)}
+
+
+def match_position_median(
+    model: TraceModel, median: float, output_len: NDArray[np.int32]
+) -> tuple[TraceModel, Floats]:
+    """Shift all hazards alike until the median request has a given mean over its positions.
+
+    The mean over positions (acceptance of a step at every output position, not along the walk) is what
+    request-level box plots of recordings show.
+
+    Returns:
+        The model, and its (3,) quartiles over requests, to be held against the published ones.
+
+    Raises:
+        InputError: the median is not within 1..recorded_k + 1, or out of reach.
+    """
+    if not 1.0 < median < model.recorded_k + 1:
+        raise InputError("median over positions", median, f"between 1 and {model.recorded_k + 1} is possible")
+    sample = _sample(output_len)
+    low, high = -_MAX_SHIFT, _MAX_SHIFT
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        reached = _position_quartiles(shift_depths(model, np.full(cells.DEPTHS, middle)), sample)[1]
+        low, high = (middle, high) if reached < median else (low, middle)
+    matched = shift_depths(model, np.full(cells.DEPTHS, (low + high) / 2))
+    quartiles = _position_quartiles(matched, sample)
+    if abs(quartiles[1] / median - 1) > 0.02:
+        raise InputError("median over positions", median, f"this model reaches {quartiles[1]:.3g} at most")
+    return matched, quartiles
+
+
+def _position_quartiles(model: TraceModel, sample: NDArray[np.int32]) -> Floats:
+    trace = model.generate(_SEED, sample)
+    total = np.add.reduceat(trace.acc.astype(np.int64), trace.offsets[:-1]) - 1  # without the prefill
+    decoding = trace.output_len > 1
+    return np.asarray(np.quantile(total[decoding] / (trace.output_len[decoding] - 1), (0.25, 0.5, 0.75)))
+
+
+def _sample(output_len: NDArray[np.int32]) -> NDArray[np.int32]:
+    return np.resize(output_len, max(1, round(POSITIONS / float(np.mean(output_len)))))
+
+
+def walk_lengths(trace: ProposerTrace, min_gain: float = 0.02) -> dict[int, float]:
+    """Acceptance length of the walk at K = 1, 2, ... until another draft gains less than ``min_gain``."""
+    lengths: dict[int, float] = {}
+    before = 1.0
+    for k in range(1, min(trace.recorded_k, cells.DEPTHS) + 1):
+        here = walk(trace, k).acceptance_length
+        if here - before < min_gain and lengths:
+            break
+        lengths[k] = before = here
+    return lengths
+
+
+def _checked(lengths: Mapping[int, float], recorded_k: int) -> list[int]:
+    if not lengths:
+        raise InputError("acceptance lengths", "none", "at least one K is needed", "give K=LENGTH")
+    ks = sorted(lengths)
+    before = 1.0
+    for k in ks:
+        if not 1 <= k <= recorded_k:
+            raise InputError("K", k, f"1..{recorded_k} is accepted")
+        if not before <= lengths[k] <= k + 1:
+            bound = f"{before:g}..{k + 1} is possible"
+            raise InputError(f"acceptance length at K={k}", lengths[k], bound, "the bonus token counts")
+        before = lengths[k]
+    return ks
+
+
+def _logit(p: Floats) -> Floats:
+    clipped = np.clip(p, 1e-6, 1 - 1e-6)
+    return np.asarray(np.log(clipped) - np.log1p(-clipped), np.float64)
+
+
+def _expit(x: Floats) -> Floats:
+    return np.asarray(1.0 / (1.0 + np.exp(-x)), np.float64)

@@ -1,0 +1,191 @@
+"""``kplan traces``: import recordings, look at them, and fit what generates more of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from kplan.acceptance import TraceModel, TraceSet
+
+app = typer.Typer(
+    name="traces",
+    help="Acceptance traces: import, describe, fit models on them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="trace file (kplan parquet, JSONL ...)")]
+Dataset = Annotated[str | None, typer.Option("--dataset", help="which data set of a file that holds several")]
+Proposer = Annotated[str, typer.Option("--proposer", help="eagle, eagle3, ngram, suffix ...")]
+Out = Annotated[Path, typer.Option("--out", help="file to write")]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
+KeepLoopy = Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate outputs too")]
+Holdout = Annotated[bool, typer.Option("--holdout/--no-holdout", help="fit a half, test on the other")]
+
+
+@app.command("import")
+def import_(file: File, out: Out, dataset: Dataset = None, json: Json = False) -> int:
+    """Convert a recording into kplan's own trace file."""
+    from kplan.acceptance import load_traces, save_traces
+
+    traces = load_traces(file, dataset)
+    save_traces(traces, out)
+    _say(json, {"out": str(out), **_counts(traces)}, [f"{len(traces)} requests -> {out}", *traces.notes])
+    return 0
+
+
+@app.command("describe")
+def describe(file: File, dataset: Dataset = None, json: Json = False) -> int:
+    """Acceptance by K along the walk, persistence, spread between requests, and what the importer met."""
+    from kplan.acceptance import load_traces
+    from kplan.acceptance.describe import describe as measure
+    from kplan.cli.output import print_json, print_table
+
+    traces = load_traces(file, dataset)
+    found = measure(traces)
+    if json:
+        print_json({**_counts(traces), "proposers": found})
+        return 0
+    for name, facts in found.items():
+        rows = [[str(row["k"]), *(_number(row[key]) for key in list(row)[1:])] for row in facts["walk"]]
+        columns = ["K", "tokens/step", "drafted/step", "first kept", "oracle drafts", "lag 1", "request SD"]
+        title = (
+            f"{name}: {facts['requests']} requests, {facts['positions']} positions, K={facts['recorded_k']}"
+        )
+        print_table(title, columns, rows)
+    for note in traces.notes:
+        typer.echo(f"note: {note}", err=True)
+    return 0
+
+
+@app.command("fit")
+def fit(
+    file: File,
+    proposer: Proposer,
+    out: Out,
+    dataset: Dataset = None,
+    keep_loopy: KeepLoopy = False,
+    holdout: Holdout = True,
+    json: Json = False,
+) -> int:
+    """Fit a trace model of one proposer and write it as JSON, with how well it fits."""
+    from kplan.acceptance import load_traces, save_model
+    from kplan.acceptance.judge import fit_judged
+
+    model = fit_judged(load_traces(file, dataset), proposer, keep_loopy=keep_loopy, holdout=holdout)
+    save_model(model, out)
+    _say(json, {"out": str(out), "proposer": proposer, **model.facts}, [*_fit_lines(model), f"wrote {out}"])
+    return 0
+
+
+@app.command("workload")
+def workload(
+    file: File,
+    name: Annotated[str, typer.Option("--name", help="name of the workload")],
+    out: Annotated[Path, typer.Option("--out", help="folder for NAME.yaml and its trace models")],
+    dataset: Dataset = None,
+    proposer: Annotated[
+        list[str] | None, typer.Option("--proposer", help="only these; may be repeated [all recorded]")
+    ] = None,
+    summary: Annotated[str, typer.Option("--summary", help="one line for listings")] = "",
+    keep_loopy: KeepLoopy = False,
+    holdout: Holdout = True,
+    json: Json = False,
+) -> int:
+    """Fit lengths and a trace model of every proposer recorded: a workload for --workload NAME.yaml."""
+    from kplan.acceptance import load_traces
+    from kplan.workload.build import build_workload, write_workload
+
+    traces = load_traces(file, dataset)
+    built, models = build_workload(
+        traces, name, summary, proposers=proposer, keep_loopy=keep_loopy, holdout=holdout
+    )
+    files = write_workload(built, models, out)
+    lines = [line for proposer, model in models.items() for line in (f"{proposer}:", *_fit_lines(model))]
+    record = {"files": [str(f) for f in files], "models": {p: dict(m.facts) for p, m in models.items()}}
+    _say(json, record, [*lines, *(f"wrote {f}" for f in files)])
+    return 0
+
+
+@app.command("adapt")
+def adapt(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="trace model (JSON) to start from")],
+    proposer: Proposer,
+    source: Annotated[str, typer.Option("--source", help="where the figures were published")],
+    lengths: Annotated[str, typer.Option("--lengths", help="workload whose output lengths are walked over")],
+    out: Out,
+    acceptance_length: Annotated[
+        list[str] | None, typer.Option("--acceptance-length", help="K=TOKENS along the walk; may be repeated")
+    ] = None,
+    position_median: Annotated[
+        float | None, typer.Option("--position-median", help="the median request's mean over its positions")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Make a model from published figures: acceptance lengths by K, or a median over positions.
+
+    Persistence, spread between requests and, with a median, the shape by depth are borrowed from MODEL.
+    """
+    from kplan.acceptance import load_model, save_model
+    from kplan.workload import load_workload
+    from kplan.workload.build import adapt_model
+
+    by_k = _by_k(acceptance_length or [])
+    made = adapt_model(load_model(model), proposer, source, load_workload(lengths), by_k, position_median)
+    save_model(made, out)
+    lines = [f"{key}: {value}" for key, value in made.facts.items()]
+    _say(json, {"out": str(out), "proposer": proposer, **made.facts}, [*lines, f"wrote {out}"])
+    return 0
+
+
+def _by_k(texts: list[str]) -> dict[int, float]:
+    from kplan.errors import InputError
+
+    pairs: dict[int, float] = {}
+    for text in texts:
+        k, _, tokens = text.partition("=")
+        try:
+            pairs[int(k)] = float(tokens)
+        except ValueError as error:
+            raise InputError("--acceptance-length", text, "K=TOKENS is needed, for example 3=2.79") from error
+    return pairs
+
+
+def _counts(traces: TraceSet) -> dict[str, Any]:
+    return {
+        "requests": len(traces),
+        "source": traces.provenance.source,
+        "kind": str(traces.provenance.kind),
+        "tokenizer": traces.tokenizer,
+        "positions": {name: len(trace.acc) for name, trace in traces.proposers.items()},
+        "notes": list(traces.notes),
+    }
+
+
+def _fit_lines(model: TraceModel) -> list[str]:
+    missing = float("nan")
+    return [
+        f"{name.replace('_', ' ')} K={row['k']:.0f}: {row['real_acceptance_length']:.3f} tokens/step, "
+        f"model off by {row['acceptance_length_error']:+.1%}; "
+        f"lag-1 off by {row.get('lag1_error', missing):+.3f}; "
+        f"SD of requests off by {row.get('request_sd_error', missing):+.1%}"
+        for name in ("in_sample", "holdout")
+        for row in model.facts.get(name, ())
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _say(json: bool, record: dict[str, Any], lines: list[str]) -> None:
+    from kplan.cli.output import print_json
+
+    if json:
+        print_json(record)
+        return
+    for line in lines:
+        typer.echo(line)

@@ -1,0 +1,91 @@
+"""A workload: how long requests are, and what each proposer's drafts are accepted like on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan.acceptance.model import TraceModel
+from kplan.acceptance.model_file import TextFile, load_model
+from kplan.acceptance.trace import TraceSet
+from kplan.errors import InputError
+from kplan.provenance import Provenance
+from kplan.workload.lengths import Lengths
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Lengths and trace models of one kind of request.
+
+    Attributes:
+        name, summary: as in its profile.
+        lengths: joint model of prompt and output length.
+        models: proposer -> its trace model's file, read when asked for.
+        missing: proposer -> why the workload has no model of it.
+        provenance: of the workload as a whole.
+    """
+
+    name: str
+    summary: str
+    lengths: Lengths
+    models: Mapping[str, TextFile]
+    missing: Mapping[str, str]
+    provenance: Provenance
+
+    def model(self, proposer: str) -> TraceModel:
+        """The trace model of ``proposer``.
+
+        Raises:
+            InputError: the workload has none, or its file is bad.
+        """
+        if proposer not in self.models:
+            have = f"workload {self.name} has {', '.join(sorted(self.models))}"
+            why = self.missing.get(proposer, "")
+            bound = f"{have} ({why})" if why else have
+            raise InputError("--proposer", proposer, bound, "choose one of these or give --traces FILE")
+        return load_model(self.models[proposer])
+
+    def sources(self, proposer: str) -> dict[str, Provenance]:
+        """What the workload's figures rest on: ``acceptance`` of the proposer and ``lengths``."""
+        return {"acceptance": self.model(proposer).provenance, "lengths": self.lengths.provenance}
+
+    def sample_lengths(self, seed: int, n: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """(n,) prompt and (n,) output lengths; request i's do not depend on n."""
+        return self.lengths.sample(seed, n)
+
+    def traces(
+        self,
+        seed: int,
+        n: int,
+        proposer: str,
+        *,
+        prompt_tokens: int | None = None,
+        output_tokens: int | None = None,
+    ) -> TraceSet:
+        """Generate ``n`` requests. Constant lengths, where given, replace the sampled ones.
+
+        Raises:
+            InputError: the workload has no model of the proposer, n < 1, or a length below 1.
+        """
+        model = self.model(proposer)
+        prompt, output = self.sample_lengths(seed, n)
+        prompt = _constant("prompt tokens", prompt_tokens, prompt)
+        output = _constant("output tokens", output_tokens, output)
+        return TraceSet(
+            request_id=np.array([f"{self.name}-{i}" for i in range(n)], dtype=np.str_),
+            prompt_len=prompt,
+            proposers={proposer: model.generate(seed, output)},
+            provenance=model.provenance,
+            notes=(f"generated from the trace model of {proposer} on {self.name}, seed {seed}",),
+        )
+
+
+def _constant(what: str, value: int | None, sampled: NDArray[np.int32]) -> NDArray[np.int32]:
+    if value is None:
+        return sampled
+    if value < 1:
+        raise InputError(what, value, "at least 1 is needed")
+    return np.full_like(sampled, value)
