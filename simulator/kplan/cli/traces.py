@@ -91,6 +91,7 @@ def workload(
         list[str] | None, typer.Option("--proposer", help="only these; may be repeated [all recorded]")
     ] = None,
     summary: Annotated[str, typer.Option("--summary", help="one line for listings")] = "",
+    target: Annotated[str, typer.Option("--target", help="model profile whose outputs these are")] = "",
     keep_loopy: KeepLoopy = False,
     holdout: Holdout = True,
     json: Json = False,
@@ -101,7 +102,7 @@ def workload(
 
     traces = load_traces(file, dataset)
     built, models = build_workload(
-        traces, name, summary, proposers=proposer, keep_loopy=keep_loopy, holdout=holdout
+        traces, name, summary, target=target, proposers=proposer, keep_loopy=keep_loopy, holdout=holdout
     )
     files = write_workload(built, models, out)
     lines = [line for proposer, model in models.items() for line in (f"{proposer}:", *_fit_lines(model))]

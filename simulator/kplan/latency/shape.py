@@ -44,9 +44,13 @@ class StepShape:
     draft_k: Count = 0
 
     @classmethod
-    def decode(cls, batch: Count, k: Count, context: Count) -> StepShape:
-        """A steady decode step: ``batch`` requests of ``context`` tokens verify K and propose K again."""
-        tokens = np.multiply(batch, np.add(k, 1))
+    def decode(cls, batch: Count, k: Count, context: Count, verified: Count | None = None) -> StepShape:
+        """A steady decode step: ``batch`` requests of ``context`` tokens verify K and propose K again.
+
+        Args:
+            verified: mean drafts verified per request where fewer than K (a lookup without a match).
+        """
+        tokens = np.multiply(batch, np.add(k if verified is None else verified, 1))
         kv = np.multiply(batch, context)
         return cls(
             decode_requests=batch,

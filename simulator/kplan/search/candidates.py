@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from kplan.acceptance import ProposerTrace, step_tokens
+from kplan.acceptance import ProposerTrace, walk
 from kplan.config.plan import BatchRange
 from kplan.latency import LatencyModel, StepShape
 from kplan.registry import PolicySpec, parse_policy
@@ -14,20 +17,39 @@ TIE = 0.01
 """Rates within this share of the best count as equal: the smaller K wins."""
 
 
-def rates(
-    latency: LatencyModel, tokens: NDArray[np.float64], max_batch: int, context: float
-) -> NDArray[np.float64]:
+@dataclass(frozen=True)
+class WalkCurve:
+    """What a request emits and verifies per decode step at each fixed K, along the walk.
+
+    Attributes:
+        tokens: (max_k + 1,) tokens emitted, bonus included.
+        verified: (max_k + 1,) drafts verified; fewer than K where a lookup finds no match.
+    """
+
+    tokens: NDArray[np.float64]
+    verified: NDArray[np.float64]
+
+
+def walk_curve(traces: Sequence[ProposerTrace], max_k: int) -> WalkCurve:
+    """The mean curve over ``traces``, one per replication."""
+    walks = [[walk(trace, k) for k in range(max_k + 1)] for trace in traces]
+    return WalkCurve(
+        tokens=np.mean([[one.acceptance_length for one in row] for row in walks], axis=0),
+        verified=np.mean([[one.drafted_per_step for one in row] for row in walks], axis=0),
+    )
+
+
+def rates(latency: LatencyModel, curve: WalkCurve, max_batch: int, context: float) -> NDArray[np.float64]:
     """Output tokens per second of a steady batch by (batch, K), shape (max_batch, max_k + 1).
 
     Args:
-        tokens: (max_k + 1,) mean tokens per request and step along the walk at each K.
         max_batch: batches 1..max_batch, one row each.
         context: mean context of a request, tokens.
     """
     batch = np.arange(1, max_batch + 1)[:, None]
-    k = np.arange(len(tokens))[None, :]
-    seconds = latency.step_seconds(StepShape.decode(batch, k, context)).total_s
-    return np.asarray(batch * tokens[None, :] / seconds)
+    k = np.arange(len(curve.tokens))[None, :]
+    shape = StepShape.decode(batch, k, context, curve.verified[None, :])
+    return np.asarray(batch * curve.tokens[None, :] / latency.step_seconds(shape).total_s)
 
 
 def greedy_table(rate: NDArray[np.float64]) -> tuple[BatchRange, ...]:
@@ -68,8 +90,3 @@ def candidate_specs(table: tuple[BatchRange, ...], max_k: int) -> list[PolicySpe
         texts.append(table_text(table))
     texts += ["sglang-ema", "goodput", "oracle"]
     return [parse_policy(text) for text in texts]
-
-
-def walk_tokens(trace: ProposerTrace, max_k: int) -> NDArray[np.float64]:
-    """(max_k + 1,) tokens per request and step along the walk at each K."""
-    return np.asarray(step_tokens(trace, max_k), np.float64)

@@ -5,31 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kplan import metrics
 from kplan.config.plan import Assumption, KCurvePoint, Roofline
 from kplan.latency import StepShape
 from kplan.provenance import Figure
+from kplan.search.candidates import WalkCurve
 from kplan.search.evaluate import Evaluated
 from kplan.simulate import Setup
 
 
-def k_curve(
-    setup: Setup, tokens: NDArray[np.float64], chosen: Evaluated, context: float
-) -> tuple[KCurvePoint, ...]:
+def k_curve(setup: Setup, curve: WalkCurve, chosen: Evaluated, context: float) -> tuple[KCurvePoint, ...]:
     """A steady decode step at the load's own mean batch for K = 0..max_k (with the drafter configured).
 
     Args:
-        tokens: (max_k + 1,) tokens per request and step at each K.
+        curve: tokens and verified drafts per request and step at each K.
         chosen: the recommended policy, whose mean batch is used.
         context: mean context of a decoding request.
     """
     batch = max(1, round(metrics.mean_batch(chosen.runs)))
     points = []
-    for k, per_step in enumerate(tokens):
-        shape = StepShape.decode(batch, k, context)
+    for k, per_step in enumerate(curve.tokens):
+        shape = StepShape.decode(batch, k, context, curve.verified[k])
         seconds = float(setup.latency.step_seconds(shape).total_s)
         verify_s = float(setup.latency.step_seconds(shape).verify_s)
         work = setup.latency.work(shape)
@@ -106,6 +102,16 @@ def assumptions(setup: Setup) -> tuple[Assumption, ...]:
                        source="; ".join(filter(None, [source.source, source.note])))
             for name, source in setup.workload.sources(setup.scenario.proposer).items()
         ]  # fmt: skip
+        target = setup.workload.target
+        if target and target != setup.model.name:
+            rows.append(
+                Assumption(
+                    name=f"acceptance on {setup.model.name}",
+                    value=f"that of {target}",
+                    kind="assumed",
+                    source="no acceptance of this model is recorded",
+                )
+            )
     return tuple(rows)
 
 

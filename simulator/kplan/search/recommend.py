@@ -20,7 +20,7 @@ from kplan.search.candidates import (
     greedy_table,
     mean_context,
     rates,
-    walk_tokens,
+    walk_curve,
 )
 from kplan.search.evaluate import Evaluated, capacity, evaluate, paired_speedup, result
 from kplan.simulate import Drawn, Setup, default_requests, draw_requests, prepare, with_load
@@ -60,20 +60,21 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     setup = prepare(scenario)
     n = default_requests(setup)
     drawn = [draw_requests(setup, n, scenario.seed + i) for i in range(scenario.replications)]
-    tokens = np.mean([walk_tokens(one.trace, scenario.max_k) for one in drawn], axis=0)
+    curve = walk_curve([one.trace for one in drawn], scenario.max_k)
     context = mean_context(drawn[0].prompt_len, drawn[0].output_len)
-    table = greedy_table(rates(setup.latency_table, tokens, setup.max_num_seqs, context))
+    table = greedy_table(rates(setup.latency_table, curve, setup.max_num_seqs, context))
     specs = candidate_specs(table, scenario.max_k)
     judged, limits = _size(setup, specs, drawn, progress)
     off = judged.named("off")
     chosen = judged.best or _least_bad(judged, setup.engine.name)
+    points = evidence.k_curve(setup, curve, chosen, context)
     question = _question(setup, n, judged.replicas)
-    answer = words.answer(setup, judged, chosen, table, limits, context)
+    answer = words.answer(setup, judged, chosen, table, limits, points)
     return Plan(
         question=question,
         answer=answer,
         policies=tuple(result(setup, done, off, setup.engine.name) for done in judged.all),
-        k_curve=evidence.k_curve(setup, tokens, chosen, context),
+        k_curve=points,
         roofline=evidence.roofline(setup),
         assumptions=evidence.assumptions(setup),
         scenario_hash=digest(question.model_dump(mode="json")),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kplan import metrics
-from kplan.config.plan import Answer, BatchRange
+from kplan.config.plan import Answer, BatchRange, KCurvePoint
 from kplan.config.scenario import Scenario
-from kplan.search.candidates import TIE, table_text, walk_tokens
+from kplan.search.candidates import TIE, table_text
 from kplan.search.evaluate import Evaluated, batch_quantiles, paired_speedup
-from kplan.search.evidence import k_curve
 from kplan.simulate import Setup
 
 if TYPE_CHECKING:
@@ -27,6 +27,12 @@ def slo_text(scenario: Scenario) -> str:
     if scenario.slo_ttft_ms is not None:
         parts.append(f"TTFT <= {scenario.slo_ttft_ms:g} ms")
     return " and ".join(parts) or "the load"
+
+
+def fixed_k(policy: str) -> int | None:
+    """The one K of a policy text, 0 for off, None when K changes."""
+    name, _, rest = policy.partition(":")
+    return 0 if name == "off" else int(rest) if name == "fixed" else None
 
 
 def policy_text(text: str, proposer: str) -> str:
@@ -47,7 +53,7 @@ def answer(
     chosen: Evaluated,
     table: tuple[BatchRange, ...],
     per_replica: dict[str, float],
-    context: float,
+    points: Sequence[KCurvePoint],
 ) -> Answer:
     """Put the verdict into the record that ``recommend`` prints."""
     text = chosen.spec.text
@@ -55,20 +61,15 @@ def answer(
     sentence = _served(setup, judged, chosen, per_replica)
     if judged.best is None:
         sentence = _falls_short(setup, judged, chosen, per_replica)
-    k: int | None = None
-    if text == "off":
-        k = 0
-    elif text.startswith("fixed:"):
-        k = int(text.partition(":")[2])
     return Answer(
         policy=text,
-        k=k,
+        k=fixed_k(text),
         table=table if text.startswith("table:") else None,
         replicas=judged.replicas,
         saturated=saturated,
         feasible=judged.best is not None,
         words=sentence,
-        why=tuple(_reasons(setup, judged, chosen, table, context)),
+        why=tuple(_reasons(setup, judged, chosen, table, points)),
         max_qps=chosen.max_qps if setup.scenario.qps is not None else None,
     )
 
@@ -131,50 +132,51 @@ def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: d
 
 
 def _reasons(
-    setup: Setup, judged: Judged, chosen: Evaluated, table: tuple[BatchRange, ...], context: float
+    setup: Setup,
+    judged: Judged,
+    chosen: Evaluated,
+    table: tuple[BatchRange, ...],
+    points: Sequence[KCurvePoint],
 ) -> list[str]:
-    low, high = batch_quantiles(chosen, 0.05, 0.95)
-    batch = metrics.mean_batch(chosen.runs)
-    reasons = [_bound_text(setup, chosen, batch, context, low, high)]
+    visited = batch_quantiles(chosen, 0.05, 0.95)
+    reasons = [_bound_text(chosen, points, visited)]
     reasons.extend(_rivals(judged, chosen))
     reasons.extend(_oracle_gap(judged, chosen))
-    if len(table) > 1:
-        first_change = next((r for r in table if r.start > batch), None)
-        if first_change is not None:
-            reasons.append(
-                f"What would change it: by steady step cost the best K becomes {first_change.k} from batch "
-                f"{first_change.start} on; the load visits {low} to {high}. "
-                f"Best table: {table_text(table)[6:]}."
-            )
-        else:
-            reasons.append(f"By steady step cost the best K by batch is {table_text(table)[6:]}.")
+    reasons.append(_table_reason(chosen, table, visited))
     if any(run.preemptions for run in chosen.runs):
-        reasons.append(
-            "The KV cache runs full and requests are preempted: a shorter context or more GPUs would help."
-        )
+        reasons.append("The KV cache runs full and requests are preempted: give a replica more GPUs.")
+    reasons.extend(_borrowed(setup))
     reasons.extend(_censored(setup))
     return reasons
 
 
-def _bound_text(setup: Setup, chosen: Evaluated, batch: float, context: float, low: int, high: int) -> str:
+def _bound_text(chosen: Evaluated, points: Sequence[KCurvePoint], visited: tuple[int, ...]) -> str:
     split = metrics.time_split(chosen.runs)
     step_s = split.verify_s + split.draft_s + split.sampling_s + split.overhead_s
+    batch, context = metrics.mean_batch(chosen.runs), metrics.mean_context(chosen.runs)
     text = (
-        f"The batch stays at {low} to {high} (mean {batch:.1f}, context {context:.0f} tokens); a step takes "
-        f"{step_s * 1e3:.2f} ms, of which verification {split.verify_s / step_s:.0%} and drafting "
-        f"{split.draft_s / step_s:.0%}."
+        f"The batch stays at {visited[0]} to {visited[1]} (mean {batch:.1f}, context {context:.0f} tokens); "
+        f"a step takes {step_s * 1e3:.2f} ms, of which "
+        f"verification {split.verify_s / step_s:.0%} and drafting {split.draft_s / step_s:.0%}."
     )
-    tokens = np.ones(setup.scenario.max_k + 1)
-    curve = k_curve(setup, tokens, chosen, context)
-    used = round(metrics.mean_k(chosen.runs))
-    here = curve[min(used, len(curve) - 1)]
-    turn = next((point.k for point in curve if point.bound == "compute"), None)
-    text += f" At K = {used} the target pass is {here.bound}-bound"
+    k = fixed_k(chosen.spec.text)
+    used = round(metrics.mean_k(chosen.runs)) if k is None else k
+    here = points[min(used, len(points) - 1)]
+    turn = next((point.k for point in points if point.bound == "compute"), None)
+    text += f" At K = {here.k} the target pass is {here.bound}-bound"
     if turn is None:
-        return text + f", and it would stay so up to K = {setup.scenario.max_k}."
-    if here.bound == "memory":
-        return text + f"; it turns compute-bound at K = {turn}."
-    return text + "."
+        return f"{text}, and it would stay so up to K = {points[-1].k}."
+    return f"{text}; it turns compute-bound at K = {turn}." if here.bound == "memory" else f"{text}."
+
+
+def _table_reason(chosen: Evaluated, table: tuple[BatchRange, ...], visited: tuple[int, ...]) -> str:
+    """The best K by batch, and the first batch above those visited at which it is not the one chosen."""
+    listed = f"By steady step cost the best K by batch is {table_text(table).removeprefix('table:')}"
+    k = fixed_k(chosen.spec.text)
+    turn = next((r for r in table if r.start > visited[1] and r.k != k), None)
+    if turn is None:
+        return f"{listed}."
+    return f"{listed}. What would change the answer: batches from {turn.start} on, best at K = {turn.k}."
 
 
 def _rivals(judged: Judged, chosen: Evaluated) -> list[str]:
@@ -196,7 +198,7 @@ def _rivals(judged: Judged, chosen: Evaluated) -> list[str]:
     if low <= 1.0 <= high:
         return [f"{rival.spec.text} ties with it ({interval}); the simpler policy and smaller K win a tie."]
     if abs(gain - 1) <= TIE:
-        return [f"{rival.spec.text} is within 1% of it ({interval}): not worth the less simple policy."]
+        return [f"{rival.spec.text} is within 1% of it ({interval}): the simpler policy and smaller K win."]
     return [f"The next best is {rival.spec.text}: its TPOT is {gain:.3f}x (95% {low:.3f} to {high:.3f})."]
 
 
@@ -219,8 +221,16 @@ def _censored(setup: Setup) -> list[str]:
     trace = setup.recorded.proposers[setup.scenario.proposer]
     if setup.scenario.max_k <= trace.recorded_k:
         return []
-    tokens = walk_tokens(trace, trace.recorded_k)
     return [
-        f"The traces were recorded at K = {trace.recorded_k}: results at larger K rest on at least "
-        f"{tokens[-1]:.2f} tokens per step and are lower bounds."
+        f"The traces were recorded at K = {trace.recorded_k}: what they say of larger K is a lower bound."
+    ]
+
+
+def _borrowed(setup: Setup) -> list[str]:
+    target = setup.workload.target if setup.workload is not None else ""
+    if not target or target == setup.model.name:
+        return []
+    return [
+        f"The acceptance of {setup.scenario.proposer} is {target}'s, assumed to hold for {setup.model.name}: "
+        "record your own traces (--traces) before relying on it."
     ]

@@ -30,6 +30,7 @@ def build_workload(
     name: str,
     summary: str,
     *,
+    target: str = "",
     proposers: Sequence[str] | None = None,
     keep_loopy: bool = False,
     holdout: bool = True,
@@ -56,6 +57,7 @@ def build_workload(
     }
     workload = Workload(
         name=name,
+        target=target,
         summary=summary or f"fitted on {traces.provenance.source}",
         lengths=lengths,
         models={},

@@ -67,6 +67,7 @@ class _WorkloadFile(_Entry):
 
     name: str
     summary: str
+    target: str = ""
     lengths: _Lengths
     models: Annotated[dict[str, str], Field(min_length=1)]
     missing: dict[str, str] = {}
@@ -106,6 +107,7 @@ def to_yaml(workload: Workload, models: dict[str, str]) -> str:
     record: dict[str, Any] = {
         "name": workload.name,
         "summary": workload.summary,
+        "target": workload.target,
         "lengths": {
             "probabilities": [float(p) for p in lengths.probabilities],
             "prompt_tokens": [float(f"{t:.5g}") for t in lengths.prompt_tokens],
@@ -129,6 +131,7 @@ def _workload(entry: _WorkloadFile, folder: Traversable | Path) -> Workload:
     return Workload(
         name=entry.name,
         summary=entry.summary,
+        target=entry.target,
         lengths=Lengths(
             probabilities=np.array(table.probabilities, np.float64),
             prompt_tokens=np.array(table.prompt_tokens, np.float64),

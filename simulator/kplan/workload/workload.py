@@ -22,6 +22,7 @@ class Workload:
 
     Attributes:
         name, summary: as in its profile.
+        target: the model whose outputs and acceptance these are, "" when not known.
         lengths: joint model of prompt and output length.
         models: proposer -> its trace model's file, read when asked for.
         missing: proposer -> why the workload has no model of it.
@@ -30,6 +31,7 @@ class Workload:
 
     name: str
     summary: str
+    target: str
     lengths: Lengths
     models: Mapping[str, TextFile]
     missing: Mapping[str, str]
