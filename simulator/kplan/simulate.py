@@ -33,14 +33,22 @@ POOL = 4096
 """Distinct requests generated from a fitted model; longer runs draw from them again."""
 SETTLE_SHARE = 0.95
 """A load has settled when requests that carry this share of the output tokens could have come and gone."""
-SETTLE_BATCH = 64
-"""Batch whose step time without speculation stands for the time per token while a load settles."""
-MEASURED_S = 30.0
+MEASURED_S = 20.0
 """Seconds of an open load that are measured by default."""
+LONGEST_SETTLE_S = 120.0
 MOST_WARM, LEAST_END = 0.4, 0.7
 """With few requests the window starts no later, and ends no earlier, than these shares of them."""
 ALWAYS = 255
 """``Traces.drafted`` where the proposer always has as many drafts as asked."""
+
+
+@dataclass(frozen=True)
+class MeanLengths:
+    """Tokens: mean output, output below which SETTLE_SHARE of all tokens lie, mean context of a token."""
+
+    output: float
+    longest_output: float
+    context: float
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class Setup:
         kv_tokens, kv_tokens_off: KV capacity of one replica, with the drafter's share taken off and without.
         max_num_seqs, max_num_seqs_off: seats of a replica, with speculation (SGLang lowers them) and without.
         recorded: the recorded traces, None when the workload's fitted model generates them.
-        settle_s: seconds after which an open load has settled; as long at its end nothing is measured.
+        lengths: what the load's requests are like on average.
     """
 
     scenario: Scenario
@@ -75,7 +83,7 @@ class Setup:
     max_num_batched_tokens: int
     workload: Workload | None
     recorded: TraceSet | None
-    settle_s: float
+    lengths: MeanLengths
 
     @property
     def sglang(self) -> bool:
@@ -136,7 +144,7 @@ def prepare(scenario: Scenario) -> Setup:
         max_num_batched_tokens=tokens,
         workload=workload,
         recorded=recorded,
-        settle_s=_settle_s(latency_off, prompt_len, output_len),
+        lengths=_mean_lengths(prompt_len, output_len),
     )
 
 
@@ -156,12 +164,27 @@ def _lengths(
     return prompt, output
 
 
-def _settle_s(latency: LatencyModel, prompt_len: NDArray[np.int32], output_len: NDArray[np.int32]) -> float:
-    """Time that the longest requests that matter need: outputs below which SETTLE_SHARE of the tokens lie."""
-    ordered = np.sort(output_len).astype(np.float64)
+def _mean_lengths(prompt_len: NDArray[np.int32], output_len: NDArray[np.int32]) -> MeanLengths:
+    out = output_len.astype(np.float64)
+    ordered = np.sort(out)
     longest = ordered[np.searchsorted(np.cumsum(ordered), SETTLE_SHARE * ordered.sum())]
-    context = float(prompt_len.mean() + longest / 2)
-    return float(longest * latency.step_seconds(StepShape.decode(SETTLE_BATCH, 0, context)).total_s)
+    context = float((out * (prompt_len + out / 2)).sum() / out.sum())
+    return MeanLengths(float(out.mean()), float(longest), context)
+
+
+def settle_s(setup: Setup, rate: float) -> float:
+    """Seconds after which an open load of ``rate`` requests/s on one replica has settled.
+
+    That is the time that the longest requests that matter need at the batch at which the load balances
+    without speculation (Little's law: batch = rate x output x step time), the slowest policy that keeps up.
+    """
+    lengths = setup.lengths
+    most = min(setup.max_num_seqs_off, setup.kv_tokens_off / lengths.context)
+    batch, step_s = 1.0, 0.0
+    for _ in range(40):
+        step_s = float(setup.latency_off.step_seconds(StepShape.decode(batch, 0, lengths.context)).total_s)
+        batch = float(np.clip(rate * lengths.output * step_s, 1.0, most))
+    return min(lengths.longest_output * step_s, LONGEST_SETTLE_S)
 
 
 def _proposer(traces: TraceSet, name: str) -> ProposerTrace:
@@ -231,7 +254,7 @@ def draw_requests(setup: Setup, n: int, seed: int) -> Drawn:
     )
 
 
-def default_requests(setup: Setup) -> int:
+def default_requests(setup: Setup, replicas: int = 1) -> int:
     """Requests of one replication when the scenario does not say.
 
     Open loop: enough to settle, to be measured for MEASURED_S, and to keep the load up while the last
@@ -241,7 +264,8 @@ def default_requests(setup: Setup) -> int:
     if scenario.requests is not None:
         return scenario.requests
     if scenario.qps is not None:
-        return int(np.clip(scenario.qps * (2 * setup.settle_s + MEASURED_S), 400, 50_000))
+        seconds = 2 * settle_s(setup, scenario.qps / replicas) + MEASURED_S
+        return int(np.clip(scenario.qps * seconds, 400, 50_000))
     assert scenario.concurrency is not None
     return int(np.clip(scenario.concurrency * 10, 100, 20_000))
 
@@ -315,8 +339,9 @@ def limits_of(setup: Setup, load: Load, *, off: bool, overload: bool = False) ->
         last = n - clients
     else:
         at = load.arrival_s
-        first = min(int(np.searchsorted(at, setup.settle_s)), int(n * MOST_WARM))
-        last = max(int(np.searchsorted(at, at[-1] - setup.settle_s)), int(n * LEAST_END))
+        settle = settle_s(setup, n / at[-1])
+        first = min(int(np.searchsorted(at, settle)), int(n * MOST_WARM))
+        last = max(int(np.searchsorted(at, at[-1] - settle)), int(n * LEAST_END))
     last = min(max(first + 1, last), n)
     block = setup.engine.block_size
     return Limits(

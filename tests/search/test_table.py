@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from kplan.registry import parse_policy
-from kplan.search.candidates import TIE, greedy_table, mean_context, table_text
+from kplan.search.candidates import TIE, greedy_table, table_text
 
 
 @given(arrays(np.float64, st.tuples(st.integers(1, 60), st.integers(1, 6)), elements=st.floats(0.1, 100)))
@@ -35,9 +35,3 @@ def test_ranges_are_contiguous_and_neighbours_differ(rate: np.ndarray) -> None:
 
 def test_the_smaller_k_wins_a_tie() -> None:
     assert greedy_table(np.array([[99.5, 100.0, 100.1]]))[0].k == 0
-
-
-def test_mean_context_weights_by_tokens() -> None:
-    """One request of 100 + 10, one of 0 + 1000: (10 x 105 + 1000 x 500) / 1010."""
-    context = mean_context(np.array([100, 0]), np.array([10, 1000]))
-    assert context == (10 * 105 + 1000 * 500) / 1010

@@ -47,7 +47,7 @@ def recommend(
     flags = locals()
     from kplan.cli.output import print_json, progress
 
-    scenario = o.scenario_of(None, flags, {"replications": 4})
+    scenario = o.scenario_of(None, flags, {"replications": 3})
     with progress(json) as tell:
         from kplan.search import recommend as answer
 

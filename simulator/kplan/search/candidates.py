@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,12 +29,12 @@ class WalkCurve:
     verified: NDArray[np.float64]
 
 
-def walk_curve(traces: Sequence[ProposerTrace], max_k: int) -> WalkCurve:
-    """The mean curve over ``traces``, one per replication."""
-    walks = [[walk(trace, k) for k in range(max_k + 1)] for trace in traces]
+def walk_curve(trace: ProposerTrace, max_k: int) -> WalkCurve:
+    """Walk ``trace`` at K = 0..max_k."""
+    walks = [walk(trace, k) for k in range(max_k + 1)]
     return WalkCurve(
-        tokens=np.mean([[one.acceptance_length for one in row] for row in walks], axis=0),
-        verified=np.mean([[one.drafted_per_step for one in row] for row in walks], axis=0),
+        tokens=np.array([one.acceptance_length for one in walks]),
+        verified=np.array([one.drafted_per_step for one in walks]),
     )
 
 
@@ -75,12 +74,6 @@ def greedy_table(rate: NDArray[np.float64]) -> tuple[BatchRange, ...]:
 def table_text(table: tuple[BatchRange, ...]) -> str:
     """The policy text of a table, for example ``table:1-64=3,65-=1``."""
     return "table:" + ",".join(f"{r.start}-{'' if r.end is None else r.end}={r.k}" for r in table)
-
-
-def mean_context(prompt_len: NDArray[np.int64], output_len: NDArray[np.int64]) -> float:
-    """Context of a decoding request averaged over the tokens it emits."""
-    out = output_len.astype(np.float64)
-    return float((out * (prompt_len + out / 2)).sum() / out.sum())
 
 
 def candidate_specs(table: tuple[BatchRange, ...], max_k: int) -> list[PolicySpec]:

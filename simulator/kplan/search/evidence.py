@@ -14,14 +14,14 @@ from kplan.search.evaluate import Evaluated
 from kplan.simulate import Setup
 
 
-def k_curve(setup: Setup, curve: WalkCurve, chosen: Evaluated, context: float) -> tuple[KCurvePoint, ...]:
+def k_curve(setup: Setup, curve: WalkCurve, chosen: Evaluated) -> tuple[KCurvePoint, ...]:
     """A steady decode step at the load's own mean batch for K = 0..max_k (with the drafter configured).
 
     Args:
         curve: tokens and verified drafts per request and step at each K.
         chosen: the recommended policy, whose mean batch is used.
-        context: mean context of a decoding request.
     """
+    context = setup.lengths.context
     batch = max(1, round(metrics.mean_batch(chosen.runs)))
     points = []
     for k, per_step in enumerate(curve.tokens):
@@ -129,7 +129,7 @@ def _figures(record: object, prefix: str = "") -> Iterator[tuple[str, Figure]]:
 
 def _with_unit(name: str, value: float) -> str:
     """A coefficient as text: seconds in us or ms, shares of peak in percent, rates in GB/s."""
-    field = name.partition("[")[0].rpartition(".")[2]
+    field = name.rpartition(".")[2].partition("[")[0]
     if field.endswith("bytes_per_s"):
         return f"{value / 1e9:.4g} GB/s"
     if field.endswith("_s"):

@@ -18,12 +18,11 @@ from kplan.search import evidence, words
 from kplan.search.candidates import (
     candidate_specs,
     greedy_table,
-    mean_context,
     rates,
     walk_curve,
 )
 from kplan.search.evaluate import Evaluated, capacity, evaluate, paired_speedup, result
-from kplan.simulate import Drawn, Setup, default_requests, draw_requests, prepare, with_load
+from kplan.simulate import POOL, Drawn, Setup, default_requests, draw_requests, prepare, with_load
 
 TIE = 0.01
 """Mean TPOTs within this share of the best count as equal: the simpler policy wins."""
@@ -34,12 +33,17 @@ MAX_REPLICAS = 256
 
 @dataclass(frozen=True)
 class Judged:
-    """Every policy evaluated at one number of replicas, and the choice among those the engine can run."""
+    """Every policy evaluated at one number of replicas, and the choice among those the engine can run.
+
+    Attributes:
+        requests: simulated per replication.
+        best: None when every policy that the engine can run is saturated or misses the SLOs.
+    """
 
     replicas: int
+    requests: int
     all: tuple[Evaluated, ...]
     best: Evaluated | None
-    """None when every policy that the engine can run is saturated or misses the SLOs."""
 
     def named(self, text: str) -> Evaluated:
         """The evaluated policy of that text."""
@@ -58,18 +62,17 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     """
     progress("loading profiles and pricing steps")
     setup = prepare(scenario)
-    n = default_requests(setup)
-    drawn = [draw_requests(setup, n, scenario.seed + i) for i in range(scenario.replications)]
-    curve = walk_curve([one.trace for one in drawn], scenario.max_k)
-    context = mean_context(drawn[0].prompt_len, drawn[0].output_len)
-    table = greedy_table(rates(setup.latency_table, curve, setup.max_num_seqs, context))
-    specs = candidate_specs(table, scenario.max_k)
-    judged, limits = _size(setup, specs, drawn, progress)
+    sample = draw_requests(setup, POOL, scenario.seed)
+    curve = walk_curve(sample.trace, scenario.max_k)
+    rate = rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context)
+    table = greedy_table(rate)
+    sizing = Sizing(setup, candidate_specs(table, scenario.max_k), sample, progress)
+    judged = sizing.judge()
     off = judged.named("off")
     chosen = judged.best or _least_bad(judged, setup.engine.name)
-    points = evidence.k_curve(setup, curve, chosen, context)
-    question = _question(setup, n, judged.replicas)
-    answer = words.answer(setup, judged, chosen, table, limits, points)
+    points = evidence.k_curve(setup, curve, chosen)
+    question = _question(setup, judged)
+    answer = words.answer(setup, judged, chosen, table, sizing.per_replica, points)
     return Plan(
         question=question,
         answer=answer,
@@ -82,70 +85,80 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     )
 
 
-def _size(
-    setup: Setup, specs: Sequence[PolicySpec], drawn: Sequence[Drawn], progress: Callable[[str], None]
-) -> tuple[Judged, dict[str, float]]:
-    """Evaluate at the replicas asked for, or at the fewest that serve the load and meet the SLOs.
+class Sizing:
+    """Finds the replicas that a load needs.
 
-    Returns the verdict and the sustained requests/s of ONE replica by policy text.
+    Args:
+        specs: the policies compared.
+        sample: requests on which the sustained rates are measured.
+
+    Attributes:
+        per_replica: sustained requests/s of one replica by policy text; empty in a closed loop.
     """
-    scenario = setup.scenario
-    per_replica: dict[str, float] = {}
-    if scenario.qps is not None:
-        for spec in specs:
-            progress(f"sustained rate of {spec.text}")
-            per_replica[spec.text] = capacity(setup, spec, drawn[0])
-    if scenario.replicas is not None or scenario.qps is None:
-        replicas = scenario.replicas or 1
-        return _judge(setup, specs, drawn, replicas, per_replica, progress), per_replica
-    runnable = [per_replica[s.text] for s in specs if setup.engine.name in s.info.engines]
-    replicas = max(1, math.ceil(scenario.qps / max(runnable)))
-    while replicas <= MAX_REPLICAS:
-        judged = _judge(setup, specs, drawn, replicas, per_replica, progress)
-        if judged.best is not None:
-            return judged, per_replica
-        if not _more_helps(setup, specs, drawn):
-            break
-        replicas += max(1, replicas // 4)
-    raise InfeasibleError(
-        f"no number of replicas up to {MAX_REPLICAS} meets {words.slo_text(scenario)}: even one request at a "
-        "time misses it; loosen the SLO, use more GPUs per replica (--tp) or a faster drafter"
-    )
 
+    def __init__(
+        self, setup: Setup, specs: Sequence[PolicySpec], sample: Drawn, progress: Callable[[str], None]
+    ) -> None:
+        self._setup, self._specs, self._sample, self._progress = setup, specs, sample, progress
+        self._runnable = [spec for spec in specs if setup.engine.name in spec.info.engines]
+        self.per_replica: dict[str, float] = {}
+        if setup.scenario.qps is not None:
+            for spec in specs:
+                progress(f"sustained rate of {spec.text}")
+                self.per_replica[spec.text] = capacity(setup, spec, sample)
 
-def _more_helps(setup: Setup, specs: Sequence[PolicySpec], drawn: Sequence[Drawn]) -> bool:
-    """Whether any policy that the engine can run meets the SLOs on a nearly idle replica."""
-    alone = with_load(setup, qps=None, concurrency=1)
-    first = drawn[0].take(40)
-    runnable = [s for s in specs if setup.engine.name in s.info.engines]
-    return any(_meets(alone, evaluate(alone, spec, [first], 1, math.inf)) for spec in runnable)
+    def judge(self) -> Judged:
+        """Judge the policies on the replicas asked for, or on the fewest that serve the load within the SLOs.
 
+        Raises:
+            InfeasibleError: no number of replicas up to MAX_REPLICAS meets the SLOs.
+        """
+        scenario = self._setup.scenario
+        if scenario.replicas is not None or scenario.qps is None:
+            return self._on(scenario.replicas or 1)
+        enough = math.ceil(scenario.qps / max(self.per_replica[spec.text] for spec in self._runnable))
+        too_few = enough - 1
+        judged = self._on(max(1, enough))
+        while judged.best is None:
+            too_few = judged.replicas
+            if too_few == MAX_REPLICAS or not self._alone_meets():
+                raise InfeasibleError(
+                    f"no number of replicas up to {MAX_REPLICAS} meets {words.slo_text(scenario)}: "
+                    "loosen the SLO, use more GPUs per replica (--tp) or a faster drafter"
+                )
+            judged = self._on(min(too_few + max(1, too_few // 4), MAX_REPLICAS))
+        while judged.replicas - too_few > 1:
+            middle = self._on((judged.replicas + too_few) // 2)
+            if middle.best is None:
+                too_few = middle.replicas
+            else:
+                judged = middle
+        return judged
 
-def _judge(
-    setup: Setup,
-    specs: Sequence[PolicySpec],
-    drawn: Sequence[Drawn],
-    replicas: int,
-    per_replica: dict[str, float],
-    progress: Callable[[str], None],
-) -> Judged:
-    clients = setup.scenario.concurrency
-    if clients is not None and clients < replicas:
-        raise InputError(
-            "--replicas", replicas, f"--concurrency {clients} gives some of them no client",
-            f"use at most {clients}",
-        )  # fmt: skip
-    done = []
-    for spec in specs:
-        progress(f"simulating {spec.text} on {replicas} replica{'s' if replicas > 1 else ''}")
-        limit = per_replica.get(spec.text, math.inf) * replicas
-        done.append(evaluate(setup, spec, drawn, replicas, limit))
-    fit = [
-        one
-        for one in done
-        if setup.engine.name in one.spec.info.engines and not one.saturated and _meets(setup, one)
-    ]
-    return Judged(replicas, tuple(done), choose(fit))
+    def _alone_meets(self) -> bool:
+        """Whether any policy that the engine can run meets the SLOs with one request at a time."""
+        alone = with_load(self._setup, qps=None, concurrency=1)
+        first = self._sample.take(40)
+        return any(_meets(alone, evaluate(alone, spec, [first], 1, math.inf)) for spec in self._runnable)
+
+    def _on(self, replicas: int) -> Judged:
+        setup = self._setup
+        scenario = setup.scenario
+        if scenario.concurrency is not None and scenario.concurrency < replicas:
+            raise InputError(
+                "--replicas", replicas, f"--concurrency {scenario.concurrency} gives some of them no client",
+                f"use at most {scenario.concurrency}",
+            )  # fmt: skip
+        n = default_requests(setup, replicas)
+        self._progress(f"drawing {scenario.replications} x {n} requests")
+        drawn = [draw_requests(setup, n, scenario.seed + i) for i in range(scenario.replications)]
+        done = []
+        for spec in self._specs:
+            self._progress(f"simulating {spec.text} on {replicas} replica{'s' if replicas > 1 else ''}")
+            limit = self.per_replica.get(spec.text, math.inf) * replicas
+            done.append(evaluate(setup, spec, drawn, replicas, limit))
+        fit = [one for one in done if one.spec in self._runnable and not one.saturated and _meets(setup, one)]
+        return Judged(replicas, n, tuple(done), choose(fit))
 
 
 def choose(fit: Sequence[Evaluated]) -> Evaluated | None:
@@ -188,8 +201,9 @@ def _meets(setup: Setup, done: Evaluated) -> bool:
     return float(np.mean(shares)) >= ATTAINMENT
 
 
-def _question(setup: Setup, requests: int, replicas: int) -> Question:
+def _question(setup: Setup, judged: Judged) -> Question:
     s = setup.scenario
+    replicas = judged.replicas if s.qps is None else None
     return Question(
         qps=s.qps,
         concurrency=s.concurrency,
@@ -202,11 +216,11 @@ def _question(setup: Setup, requests: int, replicas: int) -> Question:
         engine=s.engine,
         slo_tpot_ms=s.slo_tpot_ms,
         slo_ttft_ms=s.slo_ttft_ms,
-        replicas=s.replicas if s.replicas is not None else (replicas if s.qps is None else None),
+        replicas=s.replicas if s.replicas is not None else replicas,
         max_k=s.max_k,
         max_num_seqs=setup.max_num_seqs,
         max_num_batched_tokens=setup.max_num_batched_tokens,
-        requests=requests,
+        requests=judged.requests,
         replications=s.replications,
         seed=s.seed,
     )
