@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +36,11 @@ SETTLE_SHARE = 0.95
 """A load has settled when requests that carry this share of the output tokens could have come and gone."""
 MEASURED_S = 20.0
 """Seconds of an open load that are measured by default."""
-LONGEST_SETTLE_S = 120.0
-MOST_WARM, LEAST_END = 0.4, 0.7
+TIME_CONSTANTS = 3.0
+MOST_SLOPE = 0.75
+LONGEST_S = 120.0
+"""How long a load may take to settle: time constants waited, and bounds for loads close to saturation."""
+MOST_WARM, LEAST_END = 0.7, 0.8
 """With few requests the window starts no later, and ends no earlier, than these shares of them."""
 ALWAYS = 255
 """``Traces.drafted`` where the proposer always has as many drafts as asked."""
@@ -49,6 +53,13 @@ class MeanLengths:
     output: float
     longest_output: float
     context: float
+
+
+class Settling(NamedTuple):
+    """Seconds until an open load is steady, and until the last measured requests are done."""
+
+    settle_s: float
+    drain_s: float
 
 
 @dataclass(frozen=True)
@@ -172,19 +183,26 @@ def _mean_lengths(prompt_len: NDArray[np.int32], output_len: NDArray[np.int32]) 
     return MeanLengths(float(out.mean()), float(longest), context)
 
 
-def settle_s(setup: Setup, rate: float) -> float:
-    """Seconds after which an open load of ``rate`` requests/s on one replica has settled.
+def settling(setup: Setup, rate: float) -> Settling:
+    """How long an open load of ``rate`` requests/s on one replica takes to settle, and to drain.
 
-    That is the time that the longest requests that matter need at the batch at which the load balances
-    without speculation (Little's law: batch = rate x output x step time), the slowest policy that keeps up.
+    Without speculation, the slowest policy that keeps up, the batch balances where batch = rate x output x
+    step(batch) (Little's law). A disturbance decays with the time constant residence / (1 - slope), where
+    slope = rate x output x d step / d batch: the closer to saturation, the slower.
     """
     lengths = setup.lengths
+    work = rate * lengths.output
     most = min(setup.max_num_seqs_off, setup.kv_tokens_off / lengths.context)
-    batch, step_s = 1.0, 0.0
-    for _ in range(40):
-        step_s = float(setup.latency_off.step_seconds(StepShape.decode(batch, 0, lengths.context)).total_s)
-        batch = float(np.clip(rate * lengths.output * step_s, 1.0, most))
-    return min(lengths.longest_output * step_s, LONGEST_SETTLE_S)
+    batches = np.arange(1, max(2, int(most)) + 1)
+    step_s = setup.latency_off.step_seconds(StepShape.decode(batches, 0, lengths.context)).total_s
+    keeps_up = np.flatnonzero(work * step_s <= batches)
+    at = int(keeps_up[0]) if len(keeps_up) else len(batches) - 1
+    near = slice(max(at - 8, 0), at + 9)
+    slope = work * float(np.polyfit(batches[near], step_s[near], 1)[0])
+    slowing = 1 / (1 - min(max(slope, 0.0), MOST_SLOPE))
+    drain_s = lengths.longest_output * float(step_s[at])
+    settle_s = max(drain_s, TIME_CONSTANTS * lengths.output * float(step_s[at]) * slowing)
+    return Settling(min(settle_s, LONGEST_S), min(drain_s, LONGEST_S))
 
 
 def _proposer(traces: TraceSet, name: str) -> ProposerTrace:
@@ -264,7 +282,7 @@ def default_requests(setup: Setup, replicas: int = 1) -> int:
     if scenario.requests is not None:
         return scenario.requests
     if scenario.qps is not None:
-        seconds = 2 * settle_s(setup, scenario.qps / replicas) + MEASURED_S
+        seconds = sum(settling(setup, scenario.qps / replicas)) + MEASURED_S
         return int(np.clip(scenario.qps * seconds, 400, 50_000))
     assert scenario.concurrency is not None
     return int(np.clip(scenario.concurrency * 10, 100, 20_000))
@@ -339,9 +357,9 @@ def limits_of(setup: Setup, load: Load, *, off: bool, overload: bool = False) ->
         last = n - clients
     else:
         at = load.arrival_s
-        settle = settle_s(setup, n / at[-1])
-        first = min(int(np.searchsorted(at, settle)), int(n * MOST_WARM))
-        last = max(int(np.searchsorted(at, at[-1] - settle)), int(n * LEAST_END))
+        wait = settling(setup, n / at[-1])
+        first = min(int(np.searchsorted(at, wait.settle_s)), int(n * MOST_WARM))
+        last = max(int(np.searchsorted(at, at[-1] - wait.drain_s)), int(n * LEAST_END))
     last = min(max(first + 1, last), n)
     block = setup.engine.block_size
     return Limits(

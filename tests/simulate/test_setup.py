@@ -7,7 +7,8 @@ import pytest
 
 from kplan.config.scenario import make_scenario
 from kplan.latency import StepShape
-from kplan.simulate import _mean_lengths, prepare, settle_s
+from kplan.registry import parse_policy
+from kplan.simulate import _mean_lengths, default_requests, draw_requests, prepare, run_policy, settling
 
 
 def test_mean_context_weights_by_tokens() -> None:
@@ -17,16 +18,26 @@ def test_mean_context_weights_by_tokens() -> None:
     assert (lengths.output, lengths.longest_output) == (505, 1000)
 
 
-def test_a_load_settles_in_the_time_of_its_longest_requests_at_its_own_batch() -> None:
+def test_a_load_settles_at_the_batch_of_little_s_law() -> None:
     setup = prepare(make_scenario({"qps": 20.0, "prompt_tokens": 200, "output_tokens": 300}))
-    seconds = settle_s(setup, 20.0)
-    step_s = seconds / 300
-    batch = 20.0 * 300 * step_s  # Little's law
+    step_s = settling(setup, 20.0).drain_s / 300
+    batch = 20.0 * 300 * step_s
     priced = float(setup.latency_off.step_seconds(StepShape.decode(batch, 0, 350)).total_s)
-    assert priced == pytest.approx(step_s, rel=0.02)
+    assert priced == pytest.approx(step_s, rel=0.03)
 
 
 def test_a_heavier_load_needs_longer() -> None:
     setup = prepare(make_scenario({"qps": 1.0}))
-    times = [settle_s(setup, rate) for rate in (1.0, 5.0, 10.0, 15.0)]
+    times = [settling(setup, rate).settle_s for rate in (1.0, 5.0, 10.0, 15.0)]
     assert times == sorted(times)
+    assert times[-1] > 2 * times[0]
+
+
+def test_the_window_starts_once_the_batch_has_stopped_growing() -> None:
+    """Off at 87% of what a replica sustains: the emitted rate of the window is the offered one."""
+    setup = prepare(make_scenario({"qps": 100.0, "workload": "gsm8k"}))
+    drawn = draw_requests(setup, default_requests(setup), 0)
+    run = run_policy(setup, parse_policy("off"), drawn)
+    offered = 100.0 * drawn.output_len.mean()
+    assert run.output_tok_s == pytest.approx(offered, rel=0.03)
+    assert not run.saturated

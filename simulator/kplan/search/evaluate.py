@@ -15,8 +15,9 @@ from kplan.metrics import Measured
 from kplan.registry import PolicySpec
 from kplan.simulate import Drawn, Setup, run_policy, sustained_qps
 
-OVER = 0.995
-"""A load above this share of the sustained rate is saturated, whatever one run's backlog shows."""
+OVER, CLOSE = 0.995, 0.95
+"""A load above the share OVER of the sustained rate is saturated. Above CLOSE it is when its backlog grows: a
+run cannot tell slow settling from none there."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ def evaluate(
     runs = tuple(run_policy(setup, spec, requests, replicas=replicas) for requests in drawn)
     qps = setup.scenario.qps
     growing = sum(run.saturated for run in runs) * 2 > len(runs)
-    over = qps is not None and qps > OVER * max_qps
-    return Evaluated(spec, runs, max_qps, saturated=over or growing)
+    share = 0.0 if qps is None else qps / max_qps
+    return Evaluated(spec, runs, max_qps, saturated=share > OVER or (growing and share > CLOSE))
 
 
 def capacity(setup: Setup, spec: PolicySpec, drawn: Drawn) -> float:

@@ -1,0 +1,45 @@
+"""Fixtures for every test folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def pytest_configure() -> None:
+    """No deadline for property tests (a first example may compile a kernel); CI tries the same examples."""
+    forget_stale_kernels()
+    settings.register_profile("kplan", deadline=None, derandomize="CI" in os.environ, print_blob=True)
+    settings.load_profile("kplan")
+
+
+def forget_stale_kernels() -> None:
+    """Drop compiled kernels when any source with one has changed.
+
+    numba's cache of a function looks at that function's own file alone, yet holds the code of what it calls.
+    """
+    root = REPOSITORY / "simulator" / "kplan"
+    sources = sorted(path for path in root.rglob("*.py") if "njit" in path.read_text(encoding="utf-8"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    mark = root / "__pycache__" / "kernels.sha256"
+    if mark.exists() and mark.read_text(encoding="utf-8") == digest:
+        return
+    for compiled in root.rglob("__pycache__/*.nb[ci]"):
+        compiled.unlink(missing_ok=True)
+    mark.parent.mkdir(exist_ok=True)
+    mark.write_text(digest, encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """The reference data beside the repository; a test that asks for it skips where it is absent."""
+    folder = REPOSITORY.parent / "shared"
+    if not (folder / "data").is_dir():
+        pytest.skip("no reference data: ../shared/data is not beside the repository")
+    return folder
