@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kplan.engine import Limits, Load, Replica, Traces, kernel
+from kplan.engine.execute import execute
+from kplan.engine.schedule import schedule
 from kplan.engine.state import FREE_BLOCKS, PREEMPTED, RUNNING, SCHEDULED_TOKENS
 from kplan.policy import StepOutcome, StepView
 from tests.engine.scenes import bounds, make_load, price, scenes
@@ -85,7 +87,7 @@ def test_no_step_exceeds_its_bounds(scene: tuple[Load, Limits], k: int) -> None:
     req, m = replica.requests, replica.machine
     scratch = np.zeros(limits.max_num_seqs, np.int64)
     while not replica.done:
-        batch = kernel.schedule(req, m, limits)
+        batch = schedule(req, m, limits)
         if batch == 0:
             if m.counters[PREEMPTED] == 0:
                 m.clock[0] = kernel.next_arrival(req, m)
@@ -100,7 +102,7 @@ def test_no_step_exceeds_its_bounds(scene: tuple[Load, Limits], k: int) -> None:
         held = req.computed[ids] + m.rows["chunk"][: m.counters[RUNNING]]
         assert (req.blocks[ids] * limits.block_tokens >= held).all(), "every token has its slot"
         assert (req.arrival_s[ids] <= m.clock[0]).all(), "no step before the arrival"
-        kernel.execute(req, m, limits, load.traces, price(), min(k, limits.max_k), False, scratch)
+        execute(req, m, limits, load.traces, price(), min(k, limits.max_k), False, scratch)
     assert req.blocks.sum() == 0
 
 

@@ -8,12 +8,12 @@ import pytest
 from kplan.config.scenario import make_scenario
 from kplan.latency import StepShape
 from kplan.registry import parse_policy
-from kplan.simulate import _mean_lengths, default_requests, draw_requests, prepare, run_policy, settling
+from kplan.simulate import default_requests, draw_requests, mean_lengths, prepare, run_policy, settling
 
 
 def test_mean_context_weights_by_tokens() -> None:
     """One request of 100 + 10, one of 0 + 1000: (10 x 105 + 1000 x 500) / 1010; the 95% need 1000."""
-    lengths = _mean_lengths(np.array([100, 0], np.int32), np.array([10, 1000], np.int32))
+    lengths = mean_lengths(np.array([100, 0], np.int32), np.array([10, 1000], np.int32))
     assert lengths.context == pytest.approx((10 * 105 + 1000 * 500) / 1010)
     assert (lengths.output, lengths.longest_output) == (505, 1000)
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kplan.engine import kernel
+from kplan.engine.execute import execute, steady_step_s
+from kplan.engine.schedule import schedule
 from kplan.engine.state import (
     FINISHED,
     FREE_BLOCKS,
@@ -41,7 +43,7 @@ class BatchCost:
 
     def seconds_at(self, tokens: int, depth: int) -> float:
         """Seconds of a decode step that verifies ``tokens`` in all and drafts ``depth`` deep."""
-        return float(kernel.steady_step_s(self.cost, self.batch, self.kv_tokens, tokens, depth))
+        return float(steady_step_s(self.cost, self.batch, self.kv_tokens, tokens, depth))
 
 
 class Replica:
@@ -115,7 +117,7 @@ class Replica:
     def _advance_python(self, until: float) -> int:
         req, m = self._requests, self.machine
         while m.clock[0] < until:
-            batch = int(kernel.schedule(req, m, self.limits))
+            batch = int(schedule(req, m, self.limits))
             if batch == 0:
                 if m.counters[FINISHED] == len(req):
                     return kernel.DONE
@@ -141,7 +143,7 @@ class Replica:
         prefill_alone = limits.k_now and len(decode_rows) == 0
         k, each = (0, False) if prefill_alone else self._choose(batch, rows, seen, future)
         request = m.rows["running"][decode_rows]
-        step_s = float(kernel.execute(req, m, limits, self.traces, self.cost, k, each, self._k_each))
+        step_s = float(execute(req, m, limits, self.traces, self.cost, k, each, self._k_each))
         if prefill_alone:
             return
         self._late.append(

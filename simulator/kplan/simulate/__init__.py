@@ -1,0 +1,22 @@
+"""The one place that puts a scenario together and runs it."""
+
+from kplan.simulate.draw import Drawn, draw_requests
+from kplan.simulate.run import run_policy, sustained_qps
+from kplan.simulate.settle import Settling, default_requests, settling
+from kplan.simulate.setup import POOL, MeanLengths, Setup, mean_lengths, prepare, with_load
+
+__all__ = [
+    "POOL",
+    "Drawn",
+    "MeanLengths",
+    "Settling",
+    "Setup",
+    "default_requests",
+    "draw_requests",
+    "mean_lengths",
+    "prepare",
+    "run_policy",
+    "settling",
+    "sustained_qps",
+    "with_load",
+]

@@ -1,0 +1,85 @@
+"""Simulate one policy, and the rate it sustains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kplan.engine import Load, serve
+from kplan.engine.server import split_round_robin
+from kplan.latency import StepCost
+from kplan.metrics import Measured, measure
+from kplan.registry import PolicySpec
+from kplan.simulate.draw import Drawn
+from kplan.simulate.settle import limits_of
+from kplan.simulate.setup import Setup
+
+
+def run_policy(
+    setup: Setup,
+    spec: PolicySpec,
+    drawn: Drawn,
+    *,
+    qps: float | None = None,
+    replicas: int = 1,
+    compiled: bool = True,
+) -> Measured:
+    """Simulate one replication of one policy on the requests ``drawn``.
+
+    Args:
+        qps: overrides the scenario's rate (over all replicas); infinity puts every request there at t = 0.
+        compiled: False forces the one-call-per-step path.
+    """
+    scenario = setup.scenario
+    rate = qps if qps is not None else scenario.qps
+    load = Load(
+        arrival_s=drawn.unit_arrival_s / rate if rate is not None else drawn.unit_arrival_s,
+        prompt_len=drawn.prompt_len,
+        output_len=drawn.output_len,
+        trace_at=drawn.trace_at,
+        traces=drawn.traces,
+        concurrency=scenario.concurrency if rate is None else None,
+    )
+    off = is_off(spec)
+    loads = split_round_robin(load, replicas)
+    overload = rate is not None and np.isinf(rate)
+    limits = [limits_of(setup, part, off=off, overload=overload) for part in loads]
+    fleet = serve(
+        loads,
+        limits,
+        cost_of(setup, spec),
+        spec.build,
+        observe_lag=observe_lag(setup),
+        compiled=compiled,
+    )
+    return measure(fleet)
+
+
+def cost_of(setup: Setup, spec: PolicySpec) -> StepCost:
+    """The step cost that applies under this policy."""
+    if is_off(spec):
+        return setup.cost_off
+    return setup.cost if spec.text.startswith("fixed:") else setup.cost_table
+
+
+def observe_lag(setup: Setup) -> int:
+    """Steps by which the result of a step trails the choice of K: one when the next is launched before it."""
+    return 1 if setup.sglang or setup.latency.traits.async_scheduling else 0
+
+
+def is_off(spec: PolicySpec) -> bool:
+    """Speculation is not even configured: no drafter, no overhead, the whole KV cache."""
+    return spec.text == "off"
+
+
+def sustained_qps(setup: Setup, spec: PolicySpec, drawn: Drawn) -> float:
+    """Requests per second that one replica serves when its queue never empties.
+
+    All requests wait at t = 0. The token rate is taken once the batch turns over and divided by the mean
+    output: the rate of requests itself would need every long one to come and go.
+    """
+    overload = drawn.take(3 * max(setup.max_num_seqs, setup.max_num_seqs_off))
+    overload = replace(overload, unit_arrival_s=np.zeros(len(overload.prompt_len)))
+    run = run_policy(setup, spec, overload, qps=np.inf)
+    return run.output_tok_s / float(drawn.output_len.mean())

@@ -1,0 +1,97 @@
+"""How long a load takes to settle, and what is measured of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kplan.acceptance import MAX_K
+from kplan.engine import Limits, Load
+from kplan.latency import StepShape
+from kplan.simulate.setup import Setup
+
+MEASURED_S = 20.0
+"""Seconds of an open load that are measured by default."""
+TIME_CONSTANTS = 3.0
+MOST_SLOPE = 0.75
+LONGEST_S = 120.0
+"""How long a load may take to settle: time constants waited, and bounds for loads close to saturation."""
+MOST_WARM, LEAST_END = 0.7, 0.8
+"""With few requests the window starts no later, and ends no earlier, than these shares of them."""
+
+
+class Settling(NamedTuple):
+    """Seconds until an open load is steady, and until the last measured requests are done."""
+
+    settle_s: float
+    drain_s: float
+
+
+def settling(setup: Setup, rate: float) -> Settling:
+    """How long an open load of ``rate`` requests/s on one replica takes to settle, and to drain.
+
+    Without speculation, the slowest policy that keeps up, the batch balances where batch = rate x output x
+    step(batch) (Little's law). A disturbance decays with the time constant residence / (1 - slope), where
+    slope = rate x output x d step / d batch: the closer to saturation, the slower.
+    """
+    lengths = setup.lengths
+    work = rate * lengths.output
+    most = min(setup.max_num_seqs_off, setup.kv_tokens_off / lengths.context)
+    batches = np.arange(1, max(2, int(most)) + 1)
+    step_s = setup.latency_off.step_seconds(StepShape.decode(batches, 0, lengths.context)).total_s
+    keeps_up = np.flatnonzero(work * step_s <= batches)
+    at = int(keeps_up[0]) if len(keeps_up) else len(batches) - 1
+    near = slice(max(at - 8, 0), at + 9)
+    slope = work * float(np.polyfit(batches[near], step_s[near], 1)[0])
+    slowing = 1 / (1 - min(max(slope, 0.0), MOST_SLOPE))
+    drain_s = lengths.longest_output * float(step_s[at])
+    settle_s = max(drain_s, TIME_CONSTANTS * lengths.output * float(step_s[at]) * slowing)
+    return Settling(min(settle_s, LONGEST_S), min(drain_s, LONGEST_S))
+
+
+def default_requests(setup: Setup, replicas: int = 1) -> int:
+    """Requests of one replication when the scenario does not say.
+
+    Open loop: enough to settle, to be measured for MEASURED_S, and to keep the load up while the last
+    measured ones finish. Closed loop: ten per client.
+    """
+    scenario = setup.scenario
+    if scenario.requests is not None:
+        return scenario.requests
+    if scenario.qps is not None:
+        seconds = sum(settling(setup, scenario.qps / replicas)) + MEASURED_S
+        return int(np.clip(scenario.qps * seconds, 400, 50_000))
+    assert scenario.concurrency is not None
+    return int(np.clip(scenario.concurrency * 10, 100, 20_000))
+
+
+def limits_of(setup: Setup, load: Load, *, off: bool, overload: bool = False) -> Limits:
+    """The engine's bounds for one replica that serves ``load``, with the window that is measured."""
+    seats = setup.max_num_seqs_off if off else setup.max_num_seqs
+    n, clients = len(load), load.concurrency
+    if overload:
+        first = min(n // 2, max(n - seats, 0))
+        last = n - seats // 2
+    elif clients is not None:
+        first = min(2 * clients, max(n - clients - 1, 0))
+        last = n - clients
+    else:
+        at = load.arrival_s
+        wait = settling(setup, n / at[-1])
+        first = min(int(np.searchsorted(at, wait.settle_s)), int(n * MOST_WARM))
+        last = max(int(np.searchsorted(at, at[-1] - wait.drain_s)), int(n * LEAST_END))
+    last = min(max(first + 1, last), n)
+    block = setup.engine.block_size
+    return Limits(
+        max_num_seqs=seats,
+        max_num_batched_tokens=setup.max_num_batched_tokens,
+        block_tokens=block,
+        total_blocks=(setup.kv_tokens_off if off else setup.kv_tokens) // block,
+        max_k=0 if off else min(setup.scenario.max_k, MAX_K),
+        k_now=setup.sglang,
+        prefill_first=setup.sglang,
+        closed=clients is not None,
+        window_from=first,
+        window_to=last,
+    )

@@ -1,0 +1,174 @@
+"""A scenario with every name resolved: profiles loaded, prices compiled, capacities known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan.acceptance import ProposerTrace, TraceSet, load_traces
+from kplan.config.scenario import Scenario
+from kplan.errors import InputError
+from kplan.latency import LatencyModel, StepCost, engine_traits
+from kplan.profiles import (
+    Drafter,
+    EngineProfile,
+    Hardware,
+    Model,
+    load_calibration,
+    load_drafter,
+    load_engine,
+    load_hardware,
+    load_model,
+)
+from kplan.workload import Workload, load_workload
+
+POOL = 4096
+"""Distinct requests generated from a fitted model; longer runs draw from them again."""
+SETTLE_SHARE = 0.95
+"""A load has settled when requests that carry this share of the output tokens could have come and gone."""
+
+
+@dataclass(frozen=True)
+class MeanLengths:
+    """Tokens: mean output, output below which SETTLE_SHARE of all tokens lie, mean context of a token."""
+
+    output: float
+    longest_output: float
+    context: float
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A scenario with every name resolved: profiles loaded, prices compiled, capacities known.
+
+    Attributes:
+        latency, cost: with this drafter at a K that never changes.
+        latency_table, cost_table: with this drafter at a K that may change from step to step.
+        latency_off, cost_off: without speculation.
+        kv_tokens, kv_tokens_off: KV capacity of one replica, with the drafter's share taken off and without.
+        max_num_seqs, max_num_seqs_off: seats of a replica, with speculation (SGLang lowers them) and without.
+        recorded: the recorded traces, None when the workload's fitted model generates them.
+        lengths: what the load's requests are like on average.
+    """
+
+    scenario: Scenario
+    hardware: Hardware
+    model: Model
+    drafter: Drafter
+    engine: EngineProfile
+    latency: LatencyModel
+    latency_table: LatencyModel
+    latency_off: LatencyModel
+    cost: StepCost
+    cost_table: StepCost
+    cost_off: StepCost
+    kv_tokens: int
+    kv_tokens_off: int
+    max_num_seqs: int
+    max_num_seqs_off: int
+    max_num_batched_tokens: int
+    workload: Workload | None
+    recorded: TraceSet | None
+    lengths: MeanLengths
+
+    @property
+    def sglang(self) -> bool:
+        """The engine chooses K for the step that drafts, and runs prefills on their own."""
+        return self.engine.name == "sglang"
+
+
+def prepare(scenario: Scenario) -> Setup:
+    """Resolve every name of ``scenario``.
+
+    Raises:
+        InputError: an unknown name, or a combination no profile covers.
+        InfeasibleError: the weights do not fit.
+    """
+    hardware = load_hardware(scenario.hardware)
+    model = load_model(scenario.model)
+    drafter = load_drafter(scenario.proposer, model)
+    engine = load_engine(scenario.engine)
+    calibration = load_calibration(hardware.name)
+    default_tokens, default_seats = engine.limits(hardware, drafting=True)
+    seats = scenario.max_num_seqs or default_seats
+    tokens = scenario.max_num_batched_tokens or default_tokens
+    _, default_seats_off = engine.limits(hardware, drafting=False)
+    seats_off = scenario.max_num_seqs or default_seats_off
+    traits = engine_traits(engine, drafter, seats, scenario.max_k)
+    latency = LatencyModel(hardware, model, drafter, calibration, tp=scenario.tp, traits=traits)
+    traits_table = engine_traits(engine, drafter, seats, scenario.max_k, dynamic_table=True)
+    latency_table = LatencyModel(hardware, model, drafter, calibration, tp=scenario.tp, traits=traits_table)
+    traits_off = engine_traits(engine, None, seats_off, 0)
+    latency_off = LatencyModel(hardware, model, None, calibration, tp=scenario.tp, traits=traits_off)
+    recorded = load_traces(scenario.traces) if scenario.traces else None
+    if recorded is not None:
+        proposer_trace(recorded, scenario.proposer)
+        if scenario.output_tokens is not None:
+            raise InputError(
+                "--output-tokens", scenario.output_tokens, "recorded traces have their own output lengths",
+                "leave it out, or leave out --traces",
+            )  # fmt: skip
+    largest = tokens + seats * (scenario.max_k + 1)
+    workload = None if recorded is not None else load_workload(scenario.workload)
+    prompt_len, output_len = _lengths(scenario, recorded, workload)
+    return Setup(
+        scenario=scenario,
+        hardware=hardware,
+        model=model,
+        drafter=drafter,
+        engine=engine,
+        latency=latency,
+        latency_table=latency_table,
+        latency_off=latency_off,
+        cost_table=latency_table.compile(largest, seats, scenario.max_k),
+        cost=latency.compile(largest, seats, scenario.max_k),
+        cost_off=latency_off.compile(tokens + seats_off, seats_off, 0),
+        kv_tokens=latency.kv_capacity_tokens(scenario.gpu_memory_utilization, tokens),
+        kv_tokens_off=latency_off.kv_capacity_tokens(scenario.gpu_memory_utilization, tokens),
+        max_num_seqs=seats,
+        max_num_seqs_off=seats_off,
+        max_num_batched_tokens=tokens,
+        workload=workload,
+        recorded=recorded,
+        lengths=mean_lengths(prompt_len, output_len),
+    )
+
+
+def _lengths(
+    scenario: Scenario, recorded: TraceSet | None, workload: Workload | None
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Prompt and output lengths that stand for the load."""
+    if recorded is not None:
+        prompt, output = recorded.prompt_len, proposer_trace(recorded, scenario.proposer).output_len
+    else:
+        assert workload is not None
+        prompt, output = workload.sample_lengths(scenario.seed, POOL)
+    if scenario.prompt_tokens is not None:
+        prompt = np.full_like(prompt, scenario.prompt_tokens)
+    if scenario.output_tokens is not None:
+        output = np.full_like(output, scenario.output_tokens)
+    return prompt, output
+
+
+def mean_lengths(prompt_len: NDArray[np.int32], output_len: NDArray[np.int32]) -> MeanLengths:
+    """Averages of (n,) prompt and output lengths."""
+    out = output_len.astype(np.float64)
+    ordered = np.sort(out)
+    longest = ordered[np.searchsorted(np.cumsum(ordered), SETTLE_SHARE * ordered.sum())]
+    context = float((out * (prompt_len + out / 2)).sum() / out.sum())
+    return MeanLengths(float(out.mean()), float(longest), context)
+
+
+def proposer_trace(traces: TraceSet, name: str) -> ProposerTrace:
+    """The trace of that proposer. Raises InputError naming those there are."""
+    if name not in traces.proposers:
+        have = ", ".join(sorted(traces.proposers))
+        raise InputError("--proposer", name, "is not in the trace file", f"it has: {have}")
+    return traces.proposers[name]
+
+
+def with_load(setup: Setup, **changes: object) -> Setup:
+    """The same setup under another load (``qps``, ``concurrency``, ``requests``, ...)."""
+    return replace(setup, scenario=setup.scenario.model_copy(update=changes))
