@@ -1,0 +1,79 @@
+# Everything runs in .venv of this folder, from the versions in requirements.lock. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+BUSY   := $(VENV)/.setup-unfinished
+
+SOURCES := simulator policies profiles tests
+
+# make recommend: options of `kplan recommend`, passed on when given on make's command line (not from the environment,
+# where MODEL or SEED may mean something else): make recommend QPS=64 MODEL=qwen3-8b SLO_TPOT_MS=20
+QPS ?= 64
+OUT ?= runs/recommend
+RECOMMEND_OPTIONS := MODEL HARDWARE TP PROPOSER WORKLOAD TRACES ENGINE SLO_TPOT_MS SLO_TTFT_MS REPLICAS MAX_K \
+  PROMPT_TOKENS OUTPUT_TOKENS MAX_NUM_SEQS MAX_NUM_BATCHED_TOKENS GPU_MEMORY_UTILIZATION REQUESTS REPLICATIONS SEED
+GIVEN   := $(foreach name,$(RECOMMEND_OPTIONS),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+as_flag  = --$(shell printf '%s' '$(1)' | tr 'A-Z_' 'a-z-')
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup recommend test lint types imports unit notebooks test-live bench lock clean
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+	@echo "  make recommend takes QPS (64), OUT ($(OUT)) and: $(RECOMMEND_OPTIONS)"
+
+setup: $(READY) ## .venv with the pinned versions; again only when requirements.lock or pyproject.toml changed
+
+# The mark $(BUSY) stands in .venv while it is being changed: found here, a set-up was cut short, so start over.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else \
+	  "kplan needs Python 3.11 or newer: $(PYTHON) is %d.%d; run make with PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	@if [ -e $(BUSY) ] || ! $(BIN)/python -c '' 2>/dev/null; then rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); fi
+	@rm -f $(READY) && touch $(BUSY)
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@rm -f $(BUSY) && touch $(READY)
+
+recommend: setup ## what K at QPS=64? writes plan, engine configs and report to OUT
+	$(BIN)/kplan recommend --qps '$(QPS)' --out '$(OUT)' $(foreach name,$(GIVEN),$(call as_flag,$(name)) '$($(name))')
+
+test: lint types imports unit notebooks ## ruff, mypy --strict, import order, pytest, notebooks
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+imports: setup
+	$(BIN)/lint-imports
+
+unit: setup
+	$(BIN)/python -m pytest -m 'not live' --ignore tests/notebooks --ignore tests/bench
+
+notebooks: setup
+	$(BIN)/python -m pytest tests/notebooks
+
+# LIVE_REQUIRED= (empty) goes on without an engine whose packages cannot be had here; its tests then skip.
+LIVE_REQUIRED ?= yes
+
+test-live: setup ## the exported configs on a real vLLM (and SGLang's parser), on the CPU; first run installs them
+	$(BIN)/python -m tests.live.install $(if $(LIVE_REQUIRED),--required)
+	$(BIN)/python -m pytest tests/live -m live -v -rs
+
+bench: setup ## speed of the simulator, answers asserted too
+	$(BIN)/python -m pytest tests/bench --benchmark-only
+
+lock: ## renew requirements.lock from the newest versions that pyproject.toml allows
+	scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(PYTHON) -m venv $$scratch \
+	  && $$scratch/bin/python -m pip install --disable-pip-version-check --progress-bar off '.[dev]' \
+	  && { grep '^#' requirements.lock; $$scratch/bin/python -m pip freeze --exclude kplan; } > $$scratch/new.lock \
+	  && mv $$scratch/new.lock requirements.lock
+
+clean: ## caches and build products (not .venv, not runs/)
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
