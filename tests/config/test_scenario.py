@@ -21,6 +21,7 @@ from kplan.errors import InputError
         ({"concurrency": 0}, ["--concurrency", "0"]),
         ({"qps": 1.0, "concurrency": 1}, ["exactly one"]),
         ({}, ["exactly one"]),
+        ({"concurrency": 64, "requests": 10}, ["64", "10", "busy"]),
         ({"qps": 1.0, "modle": "x"}, ["modle", "known keys", "model"]),
         ({"qps": 1.0, "max_k": 300}, ["--max-k", "300", "254"]),
         ({"qps": 1.0, "slo_tpot_ms": 0}, ["--slo-tpot-ms", "0"]),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kplan.config.scenario import make_scenario
+from kplan.engine.state import W_STEPS
 from kplan.latency import StepShape
 from kplan.registry import parse_policy
 from kplan.simulate import default_requests, draw_requests, mean_lengths, prepare, run_policy, settling
@@ -41,3 +42,24 @@ def test_the_window_starts_once_the_batch_has_stopped_growing() -> None:
     offered = 100.0 * drawn.output_len.mean()
     assert run.output_tok_s == pytest.approx(offered, rel=0.03)
     assert not run.saturated
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        {"concurrency": 256, "requests": 400},
+        {"concurrency": 40, "requests": 40},
+        {"concurrency": 1, "requests": 1},
+        {"qps": 5.0, "requests": 1},
+        {"qps": 5.0, "requests": 3},
+        {"qps": 90_000.0, "requests": 900},
+    ],
+)
+def test_few_requests_or_a_burst_are_measured_whole(load: dict[str, float]) -> None:
+    setup = prepare(make_scenario(load | {"workload": "gsm8k"}))
+    n = int(load["requests"])
+    run = run_policy(setup, parse_policy("fixed:2"), draw_requests(setup, n, 0))
+    assert len(run.tpot_s) == len(run.ttft_s) > 0
+    assert run.sums[W_STEPS] > 0
+    assert np.isfinite(run.tpot_s).all()
+    assert run.output_tok_s > 0

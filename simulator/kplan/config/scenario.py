@@ -51,6 +51,11 @@ class Scenario(Record):
     def _one_load(self) -> Self:
         if (self.qps is None) == (self.concurrency is None):
             raise ValueError("give exactly one of qps (open loop) and concurrency (closed loop)")
+        if self.concurrency is not None and self.requests is not None and self.requests < self.concurrency:
+            raise ValueError(
+                f"requests must be at least the concurrency: {self.requests} requests cannot keep "
+                f"{self.concurrency} clients busy; leave requests out"
+            )
         return self
 
 
@@ -104,6 +109,6 @@ def _first_fault(err: ValidationError, origin: str) -> InputError:
         return InputError(f"{origin}: key", key, "is not known", f"known keys: {known}")
     message = fault["msg"].removeprefix("Value error, ")
     if not key:
-        return InputError(origin, "qps and concurrency", message)
+        return InputError(origin, "this load", message)
     flag = "--" + key.replace("_", "-")
     return InputError(f"{origin}: {flag}", fault["input"], message[0].lower() + message[1:])

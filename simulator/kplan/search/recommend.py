@@ -62,6 +62,8 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     """
     progress("loading profiles and pricing steps")
     setup = prepare(scenario)
+    if setup.lengths.longest_output < 2:
+        raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
     sample = draw_requests(setup, POOL, scenario.seed)
     curve = walk_curve(sample.trace, scenario.max_k)
     rate = rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from kplan.engine import Load, serve
+from kplan.engine import Fleet, Load, serve
 from kplan.engine.server import split_round_robin
+from kplan.engine.state import W_STEPS
 from kplan.latency import StepCost
 from kplan.metrics import Measured, measure
 from kplan.registry import PolicySpec
 from kplan.simulate.draw import Drawn
-from kplan.simulate.settle import limits_of
+from kplan.simulate.settle import Window, limits_of, window_of
 from kplan.simulate.setup import Setup
 
 
@@ -41,19 +43,31 @@ def run_policy(
         traces=drawn.traces,
         concurrency=scenario.concurrency if rate is None else None,
     )
-    off = is_off(spec)
     loads = split_round_robin(load, replicas)
     overload = rate is not None and np.isinf(rate)
-    limits = [limits_of(setup, part, off=off, overload=overload) for part in loads]
-    fleet = serve(
+    windows = [window_of(setup, part, overload=overload) for part in loads]
+    fleet = _serve(setup, spec, loads, windows, compiled=compiled)
+    if any(replica.machine.sums[W_STEPS] == 0 for replica in fleet.replicas):
+        # one step admitted the whole window (a burst): measure everything instead
+        windows = [Window(0, len(part)) for part in loads]
+        fleet = _serve(setup, spec, loads, windows, compiled=compiled)
+    return measure(fleet)
+
+
+def _serve(
+    setup: Setup, spec: PolicySpec, loads: Sequence[Load], windows: Sequence[Window], *, compiled: bool
+) -> Fleet:
+    return serve(
         loads,
-        limits,
+        [
+            limits_of(setup, part, window, off=is_off(spec))
+            for part, window in zip(loads, windows, strict=True)
+        ],
         cost_of(setup, spec),
         spec.build,
         observe_lag=observe_lag(setup),
         compiled=compiled,
     )
-    return measure(fleet)
 
 
 def cost_of(setup: Setup, spec: PolicySpec) -> StepCost:

@@ -28,6 +28,13 @@ class Settling(NamedTuple):
     drain_s: float
 
 
+class Window(NamedTuple):
+    """Requests ``first`` up to and without ``last`` are measured, and the steps while they are admitted."""
+
+    first: int
+    last: int
+
+
 def settling(setup: Setup, rate: float) -> Settling:
     """How long an open load of ``rate`` requests/s on one replica takes to settle, and to drain.
 
@@ -66,32 +73,37 @@ def default_requests(setup: Setup, replicas: int = 1) -> int:
     return int(np.clip(scenario.concurrency * 10, 100, 20_000))
 
 
-def limits_of(setup: Setup, load: Load, *, off: bool, overload: bool = False) -> Limits:
-    """The engine's bounds for one replica that serves ``load``, with the window that is measured."""
-    seats = setup.max_num_seqs_off if off else setup.max_num_seqs
+def window_of(setup: Setup, load: Load, *, overload: bool = False) -> Window:
+    """The requests of ``load`` that are measured: warm-up and drain are left out.
+
+    Too few requests to leave any out are measured whole, as a load generator would report them.
+    """
+    seats = max(setup.max_num_seqs, setup.max_num_seqs_off)
     n, clients = len(load), load.concurrency
     if overload:
-        first = min(n // 2, max(n - seats, 0))
-        last = n - seats // 2
+        first, last = min(n // 2, max(n - seats, 0)), n - seats // 2
     elif clients is not None:
-        first = min(2 * clients, max(n - clients - 1, 0))
-        last = n - clients
+        first, last = 2 * clients, n - clients
     else:
-        at = load.arrival_s
-        wait = settling(setup, n / at[-1])
-        first = min(int(np.searchsorted(at, wait.settle_s)), int(n * MOST_WARM))
-        last = max(int(np.searchsorted(at, at[-1] - wait.drain_s)), int(n * LEAST_END))
-    last = min(max(first + 1, last), n)
+        wait = settling(setup, n / load.arrival_s[-1])
+        first = min(int(np.searchsorted(load.arrival_s, wait.settle_s)), int(n * MOST_WARM))
+        end_s = load.arrival_s[-1] - wait.drain_s
+        last = max(int(np.searchsorted(load.arrival_s, end_s)), int(n * LEAST_END))
+    return Window(first, last) if first < last else Window(0, n)
+
+
+def limits_of(setup: Setup, load: Load, window: Window, *, off: bool) -> Limits:
+    """The engine's bounds for one replica that serves ``load``."""
     block = setup.engine.block_size
     return Limits(
-        max_num_seqs=seats,
+        max_num_seqs=setup.max_num_seqs_off if off else setup.max_num_seqs,
         max_num_batched_tokens=setup.max_num_batched_tokens,
         block_tokens=block,
         total_blocks=(setup.kv_tokens_off if off else setup.kv_tokens) // block,
         max_k=0 if off else min(setup.scenario.max_k, MAX_K),
         k_now=setup.sglang,
         prefill_first=setup.sglang,
-        closed=clients is not None,
-        window_from=first,
-        window_to=last,
+        closed=load.concurrency is not None,
+        window_from=window.first,
+        window_to=window.last,
     )
