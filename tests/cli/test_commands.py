@@ -70,6 +70,17 @@ def test_simulate_gives_the_same_bytes_twice_but_for_the_wall_clock(
     assert one["requests"] == 100
 
 
+def test_a_policy_gets_the_k_it_names_and_says_where_acceptance_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["simulate", "--concurrency", "1", "--requests", "20", "--workload", "gsm8k", "--policy"]
+    assert answer(capsys, *argv, "fixed:9")["mean_k"] == 9
+    beyond = answer(capsys, *argv, "table:1-8=25,9-=1")
+    assert beyond["mean_k"] == 25
+    assert any("K = 20" in note and "lower bound" in note for note in beyond["notes"])
+    assert not answer(capsys, *argv, "fixed:3")["notes"]
+
+
 def test_seeds_differ(capsys: pytest.CaptureFixture[str]) -> None:
     one, two = (
         answer(capsys, "simulate", "--qps", "9", "--requests", "100", "--workload", "gsm8k", "--seed", seed)

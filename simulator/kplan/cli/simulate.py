@@ -62,7 +62,7 @@ def simulate(
         "wall_s": time.perf_counter() - start,
     }
     if json:
-        print_json(run.result.model_dump(mode="json") | counts)
+        print_json(run.result.model_dump(mode="json") | counts | {"notes": list(run.notes)})
     else:
         print_table(
             f"{run.requests} requests, {run.steps} steps, {run.output_tokens:,} output tokens "
@@ -70,4 +70,6 @@ def simulate(
             POLICY_COLUMNS,
             [policy_row(run.result, exportable_mark=False)],
         )
+        for note in run.notes:
+            print(f"note: {note}")
     return 1 if run.result.saturated else 0

@@ -115,6 +115,26 @@ def assumptions(setup: Setup) -> tuple[Assumption, ...]:
     return tuple(rows)
 
 
+def caveats(setup: Setup, recorded_k: int) -> list[str]:
+    """What a reader must know of the acceptance that the result rests on, a sentence each.
+
+    Args:
+        recorded_k: K of the recording behind the acceptance; above it nothing was seen.
+    """
+    found = []
+    target = setup.workload.target if setup.workload is not None else ""
+    if target and target != setup.model.name:
+        found.append(
+            f"The acceptance of {setup.scenario.proposer} is {target}'s, assumed to hold for "
+            f"{setup.model.name}: record your own traces (--traces) before relying on it."
+        )
+    if setup.scenario.max_k > recorded_k:
+        found.append(
+            f"The acceptance was recorded at K = {recorded_k}: what is said of larger K is a lower bound."
+        )
+    return found
+
+
 def _figures(record: object, prefix: str = "") -> Iterator[tuple[str, Figure]]:
     """Every figure of a nested record of figures, with its path."""
     if isinstance(record, Figure):

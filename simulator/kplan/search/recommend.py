@@ -74,7 +74,7 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     chosen = judged.best or _least_bad(judged, setup.engine.name)
     points = evidence.k_curve(setup, curve, chosen)
     question = _question(setup, judged)
-    answer = words.answer(setup, judged, chosen, table, sizing.per_replica, points)
+    answer = words.answer(setup, judged, chosen, table, sizing.per_replica, points, sample.trace.recorded_k)
     return Plan(
         question=question,
         answer=answer,

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 
 from kplan.config.plan import PolicyResult
 from kplan.config.scenario import Scenario
-from kplan.registry import parse_policy
+from kplan.policy import TablePolicy
+from kplan.registry import PolicySpec, parse_policy
 from kplan.search.evaluate import capacity, evaluate, result
+from kplan.search.evidence import caveats
 from kplan.simulate import default_requests, draw_requests, prepare
+
+MAX_SEATS = 65_536
+"""Largest batch that a scenario allows."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,7 @@ class SingleRun:
     requests: int
     steps: int
     output_tokens: int
+    notes: tuple[str, ...]
 
 
 def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _: None) -> SingleRun:
@@ -32,10 +38,12 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
     """
     spec, off = parse_policy(scenario.policy), parse_policy("off")
     progress("loading profiles and pricing steps")
-    setup = prepare(scenario)
-    n = default_requests(setup)
-    drawn = [draw_requests(setup, n, scenario.seed + i) for i in range(scenario.replications)]
+    # the server is started with the largest K that the policy names, as num_speculative_tokens would be
+    largest = max(scenario.max_k, largest_k(spec))
+    setup = prepare(scenario.model_copy(update={"max_k": largest}))
     replicas = scenario.replicas or 1
+    n = default_requests(setup, replicas)
+    drawn = [draw_requests(setup, n, scenario.seed + i) for i in range(scenario.replications)]
     done = []
     for each in [off] if spec.text == off.text else [off, spec]:
         progress(f"simulating {each.text}")
@@ -47,4 +55,14 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
         requests=sum(run.requests for run in mine.runs),
         steps=sum(run.steps for run in mine.runs),
         output_tokens=sum(run.output_tokens for run in mine.runs),
+        notes=tuple(caveats(setup, drawn[0].trace.recorded_k)),
     )
+
+
+def largest_k(spec: PolicySpec) -> int:
+    """The largest K that the policy itself names; 0 for one that takes whatever ``max_k`` allows."""
+    policy = spec.build()
+    if isinstance(policy, TablePolicy):
+        return int(policy.table(MAX_SEATS).max())
+    named = getattr(policy, "max_k", 0)
+    return named if isinstance(named, int) else 0

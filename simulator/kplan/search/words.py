@@ -13,6 +13,7 @@ from kplan.config.plan import Answer, BatchRange, KCurvePoint
 from kplan.config.scenario import Scenario
 from kplan.search.candidates import TIE, table_text
 from kplan.search.evaluate import Evaluated, batch_quantiles, paired_speedup
+from kplan.search.evidence import caveats
 from kplan.simulate import Setup
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def answer(
     table: tuple[BatchRange, ...],
     per_replica: dict[str, float],
     points: Sequence[KCurvePoint],
+    recorded_k: int,
 ) -> Answer:
     """Put the verdict into the record that ``recommend`` prints."""
     text = chosen.spec.text
@@ -69,7 +71,7 @@ def answer(
         saturated=saturated,
         feasible=judged.best is not None,
         words=sentence,
-        why=tuple(_reasons(setup, judged, chosen, table, points)),
+        why=tuple(_reasons(setup, judged, chosen, table, points, recorded_k)),
         max_qps=chosen.max_qps if setup.scenario.qps is not None else None,
     )
 
@@ -137,6 +139,7 @@ def _reasons(
     chosen: Evaluated,
     table: tuple[BatchRange, ...],
     points: Sequence[KCurvePoint],
+    recorded_k: int,
 ) -> list[str]:
     visited = batch_quantiles(chosen, 0.05, 0.95)
     reasons = [_bound_text(chosen, points, visited)]
@@ -145,8 +148,7 @@ def _reasons(
     reasons.append(_table_reason(chosen, table, visited))
     if any(run.preemptions for run in chosen.runs):
         reasons.append("The KV cache runs full and requests are preempted: give a replica more GPUs.")
-    reasons.extend(_borrowed(setup))
-    reasons.extend(_censored(setup))
+    reasons.extend(caveats(setup, recorded_k))
     return reasons
 
 
@@ -212,25 +214,4 @@ def _oracle_gap(judged: Judged, chosen: Evaluated) -> list[str]:
     return [
         f"An oracle that knew every acceptance would reach {bound[0]:.2f}x over no speculation; "
         f"this reaches {mine[0]:.2f}x, {share:.0%} of that gain."
-    ]
-
-
-def _censored(setup: Setup) -> list[str]:
-    if setup.recorded is None:
-        return []
-    trace = setup.recorded.proposers[setup.scenario.proposer]
-    if setup.scenario.max_k <= trace.recorded_k:
-        return []
-    return [
-        f"The traces were recorded at K = {trace.recorded_k}: what they say of larger K is a lower bound."
-    ]
-
-
-def _borrowed(setup: Setup) -> list[str]:
-    target = setup.workload.target if setup.workload is not None else ""
-    if not target or target == setup.model.name:
-        return []
-    return [
-        f"The acceptance of {setup.scenario.proposer} is {target}'s, assumed to hold for {setup.model.name}: "
-        "record your own traces (--traces) before relying on it."
     ]
