@@ -18,10 +18,14 @@ class InputError(KplanError):
     """
 
     def __init__(self, what: str, value: object, bound: str, fix: str = "") -> None:
+        # all four are its args, so that a copy made from them (by a process pool, by SimPy) says the same
+        super().__init__(what, value, bound, fix)
         self.what, self.value, self.bound, self.fix = what, value, bound, fix
-        shown = repr(value) if isinstance(value, str) else str(value)
-        text = f"{what}: got {shown}, {bound}"
-        super().__init__(_one_line(f"{text}; {fix}" if fix else text))
+
+    def __str__(self) -> str:
+        shown = repr(self.value) if isinstance(self.value, str) else str(self.value)
+        text = f"{self.what}: got {shown}, {self.bound}"
+        return _one_line(f"{text}; {self.fix}" if self.fix else text)
 
 
 class InfeasibleError(KplanError):

@@ -98,7 +98,8 @@ class Policy(Protocol):
     def choose_k(self, step: StepView) -> int | NDArray[np.int64]:
         """K for the drafts proposed in this step: one for all, or one per request, shape (B,).
 
-        Values are clamped to [0, max_k]. On vLLM these drafts are verified in the next step.
+        Values above max_k are cut to it; negative ones are refused. On vLLM these drafts are verified in the
+        next step.
         """
         ...
 

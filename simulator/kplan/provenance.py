@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 
@@ -47,6 +48,12 @@ def versions() -> dict[str, str]:
         "numpy": version("numpy"),
         "numba": version("numba"),
     }
+
+
+def file_digest(path: Path) -> str:
+    """Hash of a file's bytes (16 hex digits)."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
 
 
 def digest(record: Mapping[str, Any]) -> str:

@@ -61,7 +61,7 @@ def test_the_recommended_policy_is_the_fastest_that_can_run_or_ties_with_it(
 def test_simulate_gives_the_same_bytes_twice_but_for_the_wall_clock(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    argv = ["simulate", "--qps", "20", "--requests", "100", "--policy", "goodput", "--seed", "7"]
+    argv = ["simulate", "--qps", "9", "--requests", "100", "--workload", "gsm8k", "--policy", "goodput"]
     one, two = answer(capsys, *argv), answer(capsys, *argv)
     assert one.pop("wall_s") > 0
     two.pop("wall_s")
@@ -220,3 +220,131 @@ def test_listings(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ("sglang-ema" in names) == (command == "policies")
     assert run([command]) == 0
     assert "error" not in capsys.readouterr().err
+
+
+BAD_POLICIES = """
+class Raises:
+    def choose_k(self, step):
+        raise ValueError("boom")
+
+class Exits:
+    def choose_k(self, step):
+        raise SystemExit(0)
+
+class Negative:
+    def choose_k(self, step):
+        return -1
+
+class Fraction:
+    def choose_k(self, step):
+        return 2.5
+
+class Truth:
+    def choose_k(self, step):
+        return True
+
+class Nothing:
+    def choose_k(self, step):
+        return None
+
+class Misshapen:
+    def choose_k(self, step):
+        return step.position[:0]
+
+class Deaf:
+    def choose_k(self, step):
+        return 1
+    def observe(self, outcome):
+        return outcome.nonsense
+
+class Talks:
+    def choose_k(self, step):
+        print("hello", step.batch)
+        return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("Raises", ["choose_k at batch", "ValueError: boom"]),
+        ("Exits", ["choose_k at batch", "SystemExit"]),
+        ("Negative", ["-1", "0 or more"]),
+        ("Fraction", ["2.5", "int"]),
+        ("Truth", ["True", "int"]),
+        ("Nothing", ["None", "int"]),
+        ("Misshapen", ["shape", "int"]),
+        ("Deaf", ["observe", "nonsense"]),
+    ],
+)
+def test_a_faulty_policy_is_told_in_one_line(
+    name: str, named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(BAD_POLICIES)
+    assert run(["simulate", "--concurrency", "2", "--requests", "8", "--policy", f"{file}:{name}"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.strip().splitlines()) == 1
+    for part in [name, *named]:
+        assert part in captured.err
+
+
+def test_stdout_is_the_answer_s_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(BAD_POLICIES)
+    record = answer(capsys, "simulate", "--concurrency", "2", "--requests", "8", "--policy", f"{file}:Talks")
+    assert record["mean_k"] == 1
+
+
+def test_an_honest_no_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    record = answer(capsys, "recommend", "--qps", "4", "--slo-tpot-ms", "0.5", *SMALL, code=1)
+    assert record["feasible"] is False
+    assert "TPOT <= 0.5 ms" in record["words"]
+
+
+def test_an_slo_that_more_replicas_meet_is_met(capsys: pytest.CaptureFixture[str]) -> None:
+    """90% within 4.6 ms holds at low batch alone: the load is spread until it does."""
+    plan = answer(
+        capsys, "recommend", "--qps", "40", "--workload", "gsm8k", "--slo-tpot-ms", "4.6",
+        "--replications", "1", "--max-k", "3",
+    )  # fmt: skip
+    assert plan["answer"]["replicas"] > 1
+    chosen = next(p for p in plan["policies"] if p["name"] == plan["answer"]["policy"])
+    assert chosen["goodput_qps"] >= 0.88 * 40
+    assert chosen["tpot_ms"]["ci95"] is None, "one replication has no interval"
+
+
+def test_simulate_says_no_when_the_slo_is_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["simulate", "--concurrency", "2", "--requests", "20", "--workload", "gsm8k", "--slo-tpot-ms"]
+    assert not answer(capsys, *argv, "0.1", code=1)["meets_slo"]
+    assert answer(capsys, *argv, "100")["meets_slo"]
+
+
+def test_what_shapes_the_result_shapes_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["recommend", "--concurrency", "2", "--requests", "10", "--replications", "1", "--max-k", "1"]
+    more = [[], ["--prompt-tokens", "50"], ["--output-tokens", "50"], ["--gpu-memory-utilization", "0.5"]]
+    hashes = {answer(capsys, *argv, *extra)["scenario_hash"] for extra in more}
+    assert len(hashes) == 4
+
+
+def test_a_policy_is_marked_for_the_engine_and_the_drafter(capsys: pytest.CaptureFixture[str]) -> None:
+    """SGLang adapts EAGLE heads alone, and has no batch table."""
+    argv = ["recommend", "--concurrency", "4", "--engine", "sglang", "--workload", "gsm8k", *SMALL]
+    for proposer, adapts in (("eagle3", True), ("ngram", False)):
+        plan = answer(capsys, *argv, "--proposer", proposer)
+        marks = {p["name"].partition(":")[0]: p["exportable"] for p in plan["policies"]}
+        assert marks["sglang-ema"] is adapts
+        assert not marks.get("table", False)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["--concurrency", "2", "--replicas", "4"], ["--qps", "64", "--replicas", "64", "--requests", "10"]],
+)
+@pytest.mark.parametrize("command", ["simulate", "recommend"])
+def test_more_replicas_than_work_is_refused(
+    command: str, argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, *argv]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -13,7 +13,7 @@ from kplan.errors import InputError
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"qps": -1.0}, ["--qps", "-1.0", "greater than 0"]),
+        ({"qps": -1.0}, ["--qps", "-1.0", "greater than"]),
         ({"qps": float("nan")}, ["--qps", "nan"]),
         ({"qps": float("inf")}, ["--qps", "inf"]),
         ({"qps": "fast"}, ["--qps", "fast", "number"]),
@@ -21,6 +21,9 @@ from kplan.errors import InputError
         ({"concurrency": 0}, ["--concurrency", "0"]),
         ({"qps": 1.0, "concurrency": 1}, ["exactly one"]),
         ({}, ["exactly one"]),
+        ({"qps": 1e-300}, ["--qps", "1e-300", "0.000001"]),
+        ({"qps": True}, ["qps", "True"]),
+        ({"concurrency": 2, "replicas": 4}, ["2", "4", "replicas"]),
         ({"concurrency": 64, "requests": 10}, ["64", "10", "busy"]),
         ({"qps": 1.0, "modle": "x"}, ["modle", "known keys", "model"]),
         ({"qps": 1.0, "max_k": 300}, ["--max-k", "300", "254"]),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kplan.engine import Limits, Load, Replica, Traces, kernel
 from kplan.engine.execute import execute
 from kplan.engine.schedule import schedule
-from kplan.engine.state import FREE_BLOCKS, PREEMPTED, RUNNING, SCHEDULED_TOKENS
+from kplan.engine.state import DECODES, FREE_BLOCKS, PREEMPTED, RUNNING, SCHEDULED_TOKENS
 from kplan.policy import StepOutcome, StepView
 from tests.engine.scenes import bounds, make_load, price, scenes
 
@@ -95,7 +95,10 @@ def test_no_step_exceeds_its_bounds(scene: tuple[Load, Limits], k: int) -> None:
         ids = m.rows["running"][: m.counters[RUNNING]]
         assert len(set(ids.tolist())) == len(ids) <= limits.max_num_seqs
         assert batch == (m.rows["chunk"][: m.counters[RUNNING]] > 0).sum()
-        assert 0 < m.counters[SCHEDULED_TOKENS] <= limits.max_num_batched_tokens
+        budget = limits.max_num_batched_tokens
+        if limits.prefill_first and m.counters[DECODES]:  # SGLang's budget is for prompts
+            budget = limits.max_num_seqs * (limits.max_k + 1)
+        assert 0 < m.counters[SCHEDULED_TOKENS] <= budget
         assert m.counters[SCHEDULED_TOKENS] == m.rows["chunk"][: m.counters[RUNNING]].sum()
         assert m.counters[FREE_BLOCKS] >= 0
         assert m.counters[FREE_BLOCKS] + req.blocks.sum() == limits.total_blocks

@@ -65,11 +65,9 @@ def test_a_refused_plan_touches_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == set()
 
 
-def test_a_plan_that_json_cannot_hold_touches_nothing(tmp_path: Path) -> None:
-    plan = make_plan(policies=(result("off", output_tok_s=float("nan")),))
-    with pytest.raises(ValueError, match="NaN"):
-        write_plan(plan, tmp_path / "out", MODEL, EAGLE3)
-    assert names(tmp_path) == set()
+def test_a_plan_holds_nothing_that_json_cannot() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        make_plan(policies=(result("off", output_tok_s=float("nan")),))
 
 
 def test_a_write_that_fails_keeps_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,3 +96,10 @@ def test_only_the_other_engine_may_refuse() -> None:
     assert "no such method" in exports.refused["sglang"]
     with pytest.raises(InputError, match="no such method"):
         export_engines(answered("fixed:4", k=4, engine="sglang"), MODEL, suffix)
+
+
+def test_a_folder_in_the_way_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "vllm.yaml").mkdir()
+    with pytest.raises(InputError, match=r"vllm\.yaml"):
+        write_plan(make_plan(), tmp_path, MODEL, EAGLE3)
+    assert names(tmp_path) == {"vllm.yaml"}

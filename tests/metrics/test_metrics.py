@@ -16,8 +16,14 @@ def test_student_s_interval_of_five_values() -> None:
     assert (low, high) == pytest.approx((3 - 1.9632, 3 + 1.9632), abs=1e-4)
 
 
-def test_one_value_has_no_width() -> None:
-    assert mean_interval(np.array([2.5])) == (2.5, 2.5)
+def test_one_value_has_no_interval() -> None:
+    assert mean_interval(np.array([2.5])) is None
+
+
+def test_no_time_is_negative() -> None:
+    low, high = mean_interval(np.array([0.1, 5.0]))
+    assert low == 0.0
+    assert high > 5
 
 
 @given(st.floats(0.5, 0.9), st.integers(0, 2**31))

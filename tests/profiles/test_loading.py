@@ -45,7 +45,7 @@ def test_every_shipped_profile_loads_and_carries_its_source(kind: str) -> None:
 def test_every_drafter_can_be_reached_from_a_target() -> None:
     reached = set()
     for model in available("models"):
-        for proposer in ("ngram", "eagle", "eagle3", "draft-model"):
+        for proposer in ("ngram", "suffix", "eagle", "eagle3", "draft-model"):
             with suppress(InputError):
                 reached.add(load_drafter(proposer, load_model(model.name)).name)
     assert reached == {line.name for line in available("drafters")}
@@ -58,10 +58,10 @@ def test_every_drafter_can_be_reached_from_a_target() -> None:
         (lambda: load_hardware("h100"), ["h100", "did you mean h100-sxm"]),
         (lambda: load_engine("vlm"), ["did you mean vllm"]),
         (lambda: load_calibration("a100"), ["h100-sxm"]),
-        (lambda: load_drafter("eagel", load_model("qwen3-8b")), ["did you mean eagle", "ngram"]),
+        (lambda: load_drafter("eagel", load_model("qwen3-8b")), ["did you mean eagle", "ngram", "suffix"]),
         (
             lambda: load_drafter("eagle", load_model("qwen3-8b")),
-            ["qwen3-8b", "eagle3", "draft-model", "ngram"],
+            ["qwen3-8b", "eagle3", "draft-model", "ngram", "suffix"],
         ),
         (lambda: available("drafter"), ["did you mean drafters"]),
         (lambda: load_model("no/such.yaml"), ["no such file"]),

@@ -5,15 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from kplan.registry import parse_policy
 from kplan.search.recommend import choose, simplicity
 
 
 def stand_in(text: str, tpots: list[float], saturated: bool = False) -> Any:
-    runs = [SimpleNamespace(tpot_s=np.full(10, tpot)) for tpot in tpots]
-    mean = sum(tpots) / len(tpots)
+    runs = [SimpleNamespace(mean_tpot_s=tpot) for tpot in tpots]
+    mean = float("nan") if saturated else sum(tpots) / len(tpots)
     return SimpleNamespace(spec=parse_policy(text), runs=runs, saturated=saturated, tpot_s=mean)
 
 

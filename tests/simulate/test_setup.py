@@ -8,8 +8,18 @@ import pytest
 from kplan.config.scenario import make_scenario
 from kplan.engine.state import W_STEPS
 from kplan.latency import StepShape
+from kplan.metrics import goodput_qps
 from kplan.registry import parse_policy
-from kplan.simulate import default_requests, draw_requests, mean_lengths, prepare, run_policy, settling
+from kplan.simulate import (
+    POOL,
+    default_requests,
+    draw_requests,
+    mean_lengths,
+    prepare,
+    run_policy,
+    settling,
+    sustained_qps,
+)
 
 
 def test_mean_context_weights_by_tokens() -> None:
@@ -63,3 +73,34 @@ def test_few_requests_or_a_burst_are_measured_whole(load: dict[str, float]) -> N
     assert run.sums[W_STEPS] > 0
     assert np.isfinite(run.tpot_s).all()
     assert run.output_tok_s > 0
+
+
+@pytest.mark.parametrize("replicas", [3, 16])
+def test_each_replica_sees_its_fair_share_of_the_pool(replicas: int) -> None:
+    """Dealt in turn, a pool repeated in one order would give each replica the same few requests for ever."""
+    setup = prepare(make_scenario({"qps": 10.0}))
+    drawn = draw_requests(setup, 8 * POOL, 0)
+    for i in range(replicas):
+        distinct = len(np.unique(drawn.trace_at[i::replicas]))
+        dealt = len(drawn.trace_at[i::replicas])
+        expected = POOL * (1 - (1 - 1 / POOL) ** dealt)
+        assert distinct > 0.8 * expected
+
+
+def test_many_replicas_are_simulated_by_a_few_and_scaled() -> None:
+    setup = prepare(make_scenario({"qps": 10.0, "workload": "gsm8k"}))
+    spec = parse_policy("fixed:2")
+    few = run_policy(setup, spec, draw_requests(setup, 8 * 400, 0), qps=80.0, replicas=8)
+    many = run_policy(setup, spec, draw_requests(setup, 32 * 400, 0), qps=320.0, replicas=32)
+    assert many.output_tok_s == pytest.approx(4 * few.output_tok_s, rel=0.05)
+    assert goodput_qps(many, None, None) == pytest.approx(320, rel=0.05)
+    assert many.mean_tpot_s == pytest.approx(few.mean_tpot_s, rel=0.03)
+
+
+def test_goodput_never_exceeds_what_is_served() -> None:
+    """A burst above the sustained rate: requests are admitted faster than they finish."""
+    setup = prepare(make_scenario({"qps": 100.0}))
+    drawn = draw_requests(setup, 1000, 0)
+    spec = parse_policy("off")
+    run = run_policy(setup, spec, drawn)
+    assert goodput_qps(run, None, None) < 1.1 * sustained_qps(setup, spec, drawn)

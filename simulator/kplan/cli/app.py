@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from itertools import pairwise
@@ -9,6 +10,7 @@ from itertools import pairwise
 import typer
 
 from kplan.cli import calibrate, export, listing, recommend, simulate, traces
+from kplan.cli.output import print_json
 from kplan.errors import InfeasibleError, InputError
 
 app = typer.Typer(
@@ -36,9 +38,12 @@ def run(argv: list[str]) -> int:
     """Run one command and return its exit code; bad input becomes one line on stderr."""
     try:
         code = app(args=argv, prog_name="kplan", standalone_mode=False)
+        sys.stdout.flush()
     except InputError as err:
         return _fail(f"error: {err}", 2)
     except InfeasibleError as err:
+        if "--json" in argv:
+            print_json({"feasible": False, "words": str(err)})
         return _fail(f"no: {err}", 1)
     except typer.Exit as err:
         return err.exit_code
@@ -50,6 +55,10 @@ def run(argv: list[str]) -> int:
         # the reader went away (kplan ... | head): not an error of ours, and nothing more can be said
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as err:
+        if err.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        return _fail(f"error: the output cannot be written ({err.strerror})", 2)
     return code if isinstance(code, int) else 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kplan.config.plan import SCHEMA_VERSION, Plan
+from kplan.config.plan import Plan
 from kplan.errors import InputError
 from kplan.export import Exports, export_engines, write_plan
 from kplan.profiles import load_drafter, load_model
@@ -31,11 +31,6 @@ def read_plan(path: Path) -> Plan:
         raise InputError(
             "plan", str(path), f"{where}: {fault['msg']}", "write it anew with kplan recommend --out"
         ) from None
-    if plan.schema_version != SCHEMA_VERSION:
-        raise InputError(
-            "plan", str(path), f"has schema version {plan.schema_version}, this kplan reads {SCHEMA_VERSION}",
-            "write it anew with kplan recommend --out",
-        )  # fmt: skip
     return plan
 
 

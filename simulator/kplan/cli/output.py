@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -24,15 +24,19 @@ def print_json(record: BaseModel | dict[str, Any]) -> None:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A spinner on stderr that says what is being done; silent when piped or ``quiet``."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
+    """A spinner on stderr that says what is being done; silent when piped or ``quiet``.
 
-    console = Console(stderr=True)
-    with console.status("starting") as status:
-        yield status.update
+    Meanwhile stdout is lent to stderr: it belongs to the answer, whatever a user's policy prints.
+    """
+    with redirect_stdout(sys.stderr):
+        if quiet or not sys.stderr.isatty():
+            yield lambda _: None
+            return
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        with console.status("starting") as status:
+            yield status.update
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
@@ -76,7 +80,7 @@ def policy_row(result: PolicyResult, exportable_mark: bool = True) -> list[str]:
         tpot, ttft = result.tpot_ms, result.ttft_ms
         timing = [
             f"{tpot.mean:.2f}" if tpot else "-",
-            f"{tpot.ci95[0]:.2f}..{tpot.ci95[1]:.2f}" if tpot else "-",
+            f"{tpot.ci95[0]:.2f}..{tpot.ci95[1]:.2f}" if tpot and tpot.ci95 else "-",
             f"{ttft.mean:.1f}" if ttft else "-",
             f"{ttft.p99:.1f}" if ttft else "-",
         ]

@@ -44,7 +44,8 @@ def simulate(
 ) -> int:
     """Simulate one policy on one load and report what it did, beside no speculation on the same requests.
 
-    Exit code 1 when the load saturates the replicas: its queue grows, so no mean is reported.
+    Exit code 1 when the load saturates the replicas (their queue grows, so no mean is reported) or the SLO is
+    missed.
     """
     flags = locals()
     from kplan.cli.output import POLICY_COLUMNS, policy_row, print_json, print_table, progress
@@ -62,14 +63,23 @@ def simulate(
         "wall_s": time.perf_counter() - start,
     }
     if json:
-        print_json(run.result.model_dump(mode="json") | counts | {"notes": list(run.notes)})
+        print_json(
+            run.result.model_dump(mode="json")
+            | counts
+            | {"meets_slo": run.meets_slo, "notes": list(run.notes)}
+        )
     else:
         print_table(
             f"{run.requests} requests, {run.steps} steps, {run.output_tokens:,} output tokens "
             f"in {counts['wall_s']:.2f} s",
             POLICY_COLUMNS,
-            [policy_row(run.result, exportable_mark=False)],
+            [
+                policy_row(one, exportable_mark=False)
+                for one in ([run.off] if run.off.name != run.result.name else []) + [run.result]
+            ],
         )
+        if not run.meets_slo:
+            print("the SLO is missed: fewer than 90% of the requests meet it")
         for note in run.notes:
             print(f"note: {note}")
-    return 1 if run.result.saturated else 0
+    return 1 if run.result.saturated or not run.meets_slo else 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 
 
 class Record(BaseModel):
     """A frozen record that refuses keys it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Stat(Record):
@@ -19,7 +21,7 @@ class Stat(Record):
     mean: float
     p50: float
     p99: float
-    ci95: tuple[float, float]
+    ci95: tuple[float, float] | None = Field(description="over replications; None with one")
 
 
 class TimeSplit(Record):
@@ -44,7 +46,7 @@ class PolicyResult(Record):
     goodput_qps: float = Field(description="requests/s that met every SLO given (all finished ones if none)")
     goodput_ci95: tuple[float, float] | None
     speedup_vs_off: float | None = Field(description="mean TPOT of off / mean TPOT of this policy")
-    speedup_ci95: tuple[float, float] | None = Field(description="paired over blocks of the same requests")
+    speedup_ci95: tuple[float, float] | None = Field(description="paired over replications; None with one")
     mean_batch: float = Field(description="requests per step, prefills included, weighted by steps")
     mean_k: float = Field(description="drafts verified per decoding request and step")
     acceptance_length: float = Field(description="tokens per decoding request and step, bonus included")
@@ -59,28 +61,35 @@ class PolicyResult(Record):
 class Question(Record):
     """What was asked, with every default filled in."""
 
-    qps: float | None
-    concurrency: int | None
+    qps: float | None = Field(gt=0)
+    concurrency: int | None = Field(ge=1)
     model: str
     hardware: str
-    tp: int
+    tp: int = Field(ge=1)
     proposer: str
     workload: str
     traces: str | None = Field(description="recorded traces used instead of the workload's fitted model")
+    traces_hash: str | None = Field(description="of that file's bytes")
+    prompt_tokens: int | None = Field(ge=1, description="constant length, None: the workload's")
+    output_tokens: int | None = Field(ge=1)
     engine: str
-    slo_tpot_ms: float | None
-    slo_ttft_ms: float | None
-    replicas: int | None = Field(description="None: as many as needed")
-    max_k: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    requests: int = Field(description="requests simulated per replication")
-    replications: int
-    seed: int
+    gpu_memory_utilization: float = Field(gt=0, le=1)
+    slo_tpot_ms: float | None = Field(gt=0)
+    slo_ttft_ms: float | None = Field(gt=0)
+    replicas: int | None = Field(ge=1, description="None: as many as needed")
+    max_k: int = Field(ge=0, le=254)
+    max_num_seqs: int = Field(ge=1)
+    max_num_batched_tokens: int = Field(ge=1)
+    requests: int = Field(ge=1, description="requests simulated per replication")
+    replications: int = Field(ge=1)
+    seed: int = Field(ge=0)
 
 
 class BatchRange(Record):
-    """Batch sizes start..end (both included) run with K drafts; end None means up to max_num_seqs."""
+    """Batch sizes start..end (both included) run with K drafts; end None means up to max_num_seqs.
+
+    The exporter checks the values against the engine's rules, with the reason.
+    """
 
     start: int
     end: int | None
@@ -93,7 +102,7 @@ class Answer(Record):
     policy: str
     k: int | None = Field(description="the K of a fixed answer (0: no speculation); None for a table")
     table: tuple[BatchRange, ...] | None
-    replicas: int
+    replicas: int = Field(ge=1)
     saturated: bool
     feasible: bool = Field(
         True, description="False when no policy the engine can run serves the load as asked"
@@ -141,7 +150,7 @@ class Roofline(Record):
 class Plan(Record):
     """The file ``plan.json``."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
     question: Question
     answer: Answer
     policies: tuple[PolicyResult, ...]

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from kplan.config.plan import Record
 from kplan.errors import InputError
 
-MAX_QPS = 100_000.0
+MIN_QPS, MAX_QPS = 1e-6, 100_000.0
 MAX_CONCURRENCY = 100_000
 MAX_REQUESTS = 10_000_000
 
@@ -22,7 +22,7 @@ class Scenario(Record):
     Exactly one of ``qps`` (open loop, Poisson) and ``concurrency`` (closed loop) is given.
     """
 
-    qps: float | None = Field(None, gt=0, le=MAX_QPS, allow_inf_nan=False)
+    qps: float | None = Field(None, ge=MIN_QPS, le=MAX_QPS, allow_inf_nan=False)
     concurrency: int | None = Field(None, ge=1, le=MAX_CONCURRENCY)
     model: str = "llama-3.1-8b"
     hardware: str = "h100-sxm"
@@ -50,11 +50,16 @@ class Scenario(Record):
     @model_validator(mode="after")
     def _one_load(self) -> Self:
         if (self.qps is None) == (self.concurrency is None):
-            raise ValueError("give exactly one of qps (open loop) and concurrency (closed loop)")
+            raise ValueError("give exactly one of --qps (open loop) and --concurrency (closed loop)")
         if self.concurrency is not None and self.requests is not None and self.requests < self.concurrency:
             raise ValueError(
                 f"requests must be at least the concurrency: {self.requests} requests cannot keep "
                 f"{self.concurrency} clients busy; leave requests out"
+            )
+        if self.concurrency is not None and self.replicas is not None and self.concurrency < self.replicas:
+            raise ValueError(
+                f"replicas must be at most the concurrency: {self.concurrency} clients leave some of "
+                f"{self.replicas} replicas without one"
             )
         return self
 
@@ -65,6 +70,9 @@ def make_scenario(values: dict[str, Any], origin: str = "scenario") -> Scenario:
     Raises:
         InputError: unknown key, wrong type or out of range.
     """
+    for key, value in values.items():
+        if isinstance(value, bool):  # pydantic would take true for 1
+            raise InputError(f"{origin}: {key}", value, "is no such value", "give a number or a name")
     try:
         return Scenario(**values)
     except ValidationError as err:
@@ -90,6 +98,8 @@ def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any
             "scenario file", str(path), "must be a mapping of keys to values", "for example `qps: 64`"
         )
     merged = {str(key).replace("-", "_"): value for key, value in values.items()}
+    if merged.get("replicas") == "auto":
+        merged["replicas"] = None
     if merged.get("policy") is False:  # YAML 1.1 reads the word off as False
         merged["policy"] = "off"
     if traces := merged.get("traces"):
@@ -109,6 +119,6 @@ def _first_fault(err: ValidationError, origin: str) -> InputError:
         return InputError(f"{origin}: key", key, "is not known", f"known keys: {known}")
     message = fault["msg"].removeprefix("Value error, ")
     if not key:
-        return InputError(origin, "this load", message)
+        return InputError(origin, "a load that does not hold together", message)
     flag = "--" + key.replace("_", "-")
     return InputError(f"{origin}: {flag}", fault["input"], message[0].lower() + message[1:])

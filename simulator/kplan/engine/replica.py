@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +26,7 @@ from kplan.engine.state import (
     new_machine,
     new_requests,
 )
-from kplan.errors import InputError
+from kplan.errors import InputError, KplanError
 from kplan.latency.compiled import StepCost
 from kplan.policy import Observer, Policy, PolicyInfo, StepOutcome, StepView, TablePolicy
 
@@ -160,7 +162,8 @@ class Replica:
             self._last[0, outcome.request] = outcome.proposed
             self._last[1, outcome.request] = outcome.accepted
             if self._observer is not None:
-                self._observer.observe(outcome)
+                with _blame(self._policy, "observe", outcome.batch):
+                    self._observer.observe(outcome)
 
     def _choose(self, batch: int, rows: I64, seen: I64, future: I64) -> tuple[int, bool]:
         """Ask the policy; returns (K for all, False) or (deepest K, True) with ``_k_each`` filled."""
@@ -179,12 +182,26 @@ class Replica:
             cost=BatchCost(self.cost, batch, int(seen[2].sum())),
             future_accepted=future if self._sees_future else None,
         )
-        chosen = self._policy.choose_k(view)
-        if isinstance(chosen, (int, np.integer)):
-            return min(max(int(chosen), 0), limits.max_k), False
-        each = _per_request(chosen, batch)
-        self._k_each[rows] = np.clip(each, 0, limits.max_k)
+        with _blame(self._policy, "choose_k", batch):
+            chosen = self._policy.choose_k(view)
+        each = _checked(chosen, batch, self._policy)
+        if isinstance(each, int):
+            return min(each, limits.max_k), False
+        self._k_each[rows] = np.minimum(each, limits.max_k)
         return int(self._k_each[rows].max(initial=0)), True
+
+
+@contextmanager
+def _blame(policy: Policy, method: str, batch: int) -> Iterator[None]:
+    """Whatever a policy raises (or exits with) is a fault of the policy, told in one line."""
+    try:
+        yield
+    except KplanError:
+        raise
+    except (Exception, SystemExit) as error:
+        name = type(policy).__name__
+        what, told = f"policy {name}: {method} at batch {batch}", f"{type(error).__name__}: {error}"
+        raise InputError(what, told, "it must not raise", "mend the policy") from error
 
 
 def _table_is_the_rule(cls: type) -> bool:
@@ -193,11 +210,19 @@ def _table_is_the_rule(cls: type) -> bool:
     return "table" in names
 
 
-def _per_request(chosen: object, batch: int) -> NDArray[np.int64]:
-    each = np.asarray(chosen)
-    if each.shape != (batch,) or not np.issubdtype(each.dtype, np.integer):
-        raise InputError(
-            "choose_k", f"{type(chosen).__name__} of shape {each.shape}, dtype {each.dtype}",
-            f"must be an int or an integer array of shape ({batch},), one K per request",
-        )  # fmt: skip
-    return each
+def _checked(chosen: object, batch: int, policy: Policy) -> int | NDArray[np.int64]:
+    """What ``choose_k`` answered as an int or an array (batch,), both >= 0."""
+    name = f"policy {type(policy).__name__}"
+    answer: int | NDArray[np.int64]
+    if isinstance(chosen, (int, np.integer)) and not isinstance(chosen, bool):
+        answer = lowest = int(chosen)
+    else:
+        array = np.asarray(chosen) if isinstance(chosen, np.ndarray | list | tuple) else None
+        if array is None or array.shape != (batch,) or not np.issubdtype(array.dtype, np.integer):
+            shown = repr(chosen) if array is None else f"an array of shape {array.shape}, {array.dtype}"
+            bound = f"must be an int or an integer array of shape ({batch},), one K per request"
+            raise InputError(f"{name}: choose_k", shown, bound, "mend its return")
+        answer, lowest = array.astype(np.int64), int(array.min(initial=0))
+    if lowest < 0:
+        raise InputError(f"{name}: choose_k", lowest, "K must be 0 or more", "mend its return")
+    return answer

@@ -162,6 +162,7 @@ def schedule(req: Requests, m: Machine, limits: Limits) -> int:
         left = _continue_prefills(req, m, budget)
         left = _schedule_waiting(req, m, limits, left)
         if m.counters[PREFILLS] == 0:
+            budget = limits.max_num_seqs * (limits.max_k + 1)  # the token budget is for prompts alone
             left, _ = _schedule_running(req, m, limits, budget)
     else:
         left, preempted = _schedule_running(req, m, limits, budget)

@@ -44,6 +44,9 @@ _TRUNCATES = (
     "the drafter makes its full K and the rest is cut, so a lower K saves verification but no drafting"
 )
 
+DEFAULT_GPU_MEMORY = 0.9
+"""Share of device memory that plans and vLLM take when nothing is said."""
+
 VLLM = EngineVersion(
     name="vllm",
     title="vLLM",

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from kplan.config.plan import Plan
 from kplan.errors import InputError
 from kplan.export.engines import SGLANG, VLLM
@@ -67,9 +65,9 @@ def write_plan(
 ) -> list[Path]:
     """Write plan.json, vllm.yaml, sglang.yaml, sglang_adaptive.json and, when given, report.html.
 
-    Every text is made before the first file is touched, and each file is replaced in one move, so a failure
-    or a kill leaves whole files only. A file of an earlier plan that this one does not have is removed: the
-    folder holds one plan.
+    Every text is made, and written beside its place, before the first file is replaced in one move: a failure
+    leaves the folder as it was, a kill leaves whole files only. A file of an earlier plan that this one does
+    not have is removed: the folder holds one plan.
 
     Args:
         plan: what to write.
@@ -87,9 +85,18 @@ def write_plan(
     texts = {PLAN_FILE: plan_json(plan), **export_engines(plan, model, drafter).files}
     if report_html is not None:
         texts[REPORT_FILE] = report_html
+    for name in texts:
+        if (out_dir / name).is_dir():
+            raise InputError(
+                "output file", str(out_dir / name), "is a folder", "move it, or give another --out"
+            )
+    staged: dict[Path, Path] = {}
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        written = [write_text(out_dir / name, text) for name, text in texts.items()]
+        for name, text in texts.items():
+            staged[out_dir / name] = _stage(out_dir / name, text)
+        for path, temporary in staged.items():
+            temporary.replace(path)
         for name in _ENGINE_FILES:
             if name not in texts:
                 (out_dir / name).unlink(missing_ok=True)
@@ -97,40 +104,39 @@ def write_plan(
         raise InputError(
             "output folder", str(out_dir), f"cannot be written ({error.strerror})", "give another --out"
         ) from error
-    return written
+    finally:
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
+    return list(staged)
 
 
 def plan_json(plan: Plan) -> str:
-    """The text of plan.json.
-
-    Raises:
-        ValueError: the plan holds a NaN or an infinity, which JSON cannot say.
-    """
-    text = plan.model_dump_json(indent=2) + "\n"
-    try:
-        same = Plan.model_validate_json(text) == plan
-    except ValidationError:
-        same = False
-    if not same:
-        raise ValueError(
-            "the plan holds a number that JSON cannot (NaN or infinity); use None for what is unknown"
-        )
-    return text
+    """The text of plan.json."""
+    return plan.model_dump_json(indent=2) + "\n"
 
 
 def write_text(path: Path, text: str) -> Path:
     """Replace ``path`` by ``text`` in one move, with the permissions of a new file. Raises OSError."""
+    temporary = _stage(path, text)
+    try:
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def _stage(path: Path, text: str) -> Path:
+    """``text`` in a whole, closed file beside ``path``, ready to take its place."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
         temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    return path
+    return temporary
 
 
 def _umask() -> int:

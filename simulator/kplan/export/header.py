@@ -60,5 +60,5 @@ def one_line(text: str) -> str:
 def _stat(name: str, stat: Stat | None) -> str:
     if stat is None:
         return ""
-    low, high = stat.ci95
-    return f"{name} {stat.mean:.2f} ms (95% CI {low:.2f}..{high:.2f}, p99 {stat.p99:.1f})"
+    interval = f"95% CI {stat.ci95[0]:.2f}..{stat.ci95[1]:.2f}, " if stat.ci95 else ""
+    return f"{name} {stat.mean:.2f} ms ({interval}p99 {stat.p99:.1f})"

@@ -9,7 +9,7 @@ from typing import Any
 
 from kplan.config.plan import Plan
 from kplan.export.choose import Ladder, Rule, Table, choose
-from kplan.export.engines import SGLANG
+from kplan.export.engines import DEFAULT_GPU_MEMORY, SGLANG
 from kplan.export.header import header
 from kplan.export.served import (
     EngineExport,
@@ -45,6 +45,8 @@ def export_sglang(plan: Plan, model: ServedModel, drafter: ServedDrafter | None)
     form = choice.rule.form
     assert form is not None
     content: dict[str, Any] = {"model-path": model.hf_id}
+    if plan.question.gpu_memory_utilization != DEFAULT_GPU_MEMORY:
+        content["mem-fraction-static"] = plan.question.gpu_memory_utilization
     if plan.question.tp > 1:
         content["tp-size"] = plan.question.tp
     # Left out, it becomes 48 as soon as speculation is on, whatever batch the plan assumed.

@@ -7,7 +7,7 @@ from typing import Any
 from kplan.config.plan import Plan
 from kplan.errors import InputError
 from kplan.export.choose import Rule, Table, choose
-from kplan.export.engines import LOOKUP_WINDOW, VLLM
+from kplan.export.engines import DEFAULT_GPU_MEMORY, LOOKUP_WINDOW, VLLM
 from kplan.export.header import header
 from kplan.export.served import (
     EngineExport,
@@ -49,6 +49,8 @@ def export_vllm(
         "max-num-seqs": plan.question.max_num_seqs,
         "max-num-batched-tokens": plan.question.max_num_batched_tokens,
     }
+    if plan.question.gpu_memory_utilization != DEFAULT_GPU_MEMORY:
+        content["gpu-memory-utilization"] = plan.question.gpu_memory_utilization
     if plan.question.tp > 1:
         content["tensor-parallel-size"] = plan.question.tp
     if data_parallel_size > 1:

@@ -36,8 +36,9 @@ def kv_capacity_tokens(
         fix = f"--tp {fitting[0]} fits" if fitting else "no tensor-parallel size up to 8 fits"
         offered = hardware.memory_bytes.value * gpu_memory_utilization
         raise InfeasibleError(
-            f"{model.name} needs {model.weight_bytes(tp) / 1e9:.1f} GB of weights per GPU at TP {tp}, "
-            f"{hardware.name} offers {offered / 1e9:.1f} GB; {fix}"
+            f"{model.name} needs {(offered - free) / 1e9:.1f} GB per GPU at TP {tp} before any KV cache "
+            f"({model.weight_bytes(tp) / 1e9:.1f} GB of weights, the rest drafter, activations and reserve), "
+            f"{hardware.name} offers {offered / 1e9:.1f} GB at memory share {gpu_memory_utilization:g}; {fix}"
         )
     return int(free // per_token)
 

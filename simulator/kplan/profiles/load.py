@@ -73,12 +73,8 @@ def load_drafter(proposer: str, model: Model) -> Drafter:
     known = sorted({d.proposer for d in everything})
     here = ", ".join(sorted(d.proposer for d in fitting))
     if proposer in known:
-        raise InputError(
-            "proposer", proposer, f"has no drafter profile for {model.name}", f"it has: off, {here}"
-        )
-    raise InputError(
-        "proposer", proposer, f"known proposers: off, {', '.join(known)}", _close(proposer, known)
-    )
+        raise InputError("proposer", proposer, f"has no drafter profile for {model.name}", f"it has: {here}")
+    raise InputError("proposer", proposer, f"known proposers: {', '.join(known)}", _close(proposer, known))
 
 
 def load_calibration(hardware: str | Path) -> Calibration:

@@ -42,8 +42,8 @@ def tpot(plan: Plan) -> go.Figure | None:
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [s.ci95[1] - s.mean for _, _, s in known],
-            "arrayminus": [s.mean - s.ci95[0] for _, _, s in known],
+            "array": [s.ci95[1] - s.mean if s.ci95 else 0 for _, _, s in known],
+            "arrayminus": [s.mean - s.ci95[0] if s.ci95 else 0 for _, _, s in known],
             "color": BLUE,
             "thickness": 2,
             "width": 5,

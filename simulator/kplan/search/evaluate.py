@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kplan import metrics
 from kplan.config.plan import PolicyResult
@@ -15,6 +14,8 @@ from kplan.metrics import Measured
 from kplan.registry import PolicySpec
 from kplan.simulate import Drawn, Setup, run_policy, sustained_qps
 
+ATTAINMENT = 0.9
+"""Share of requests that must meet the SLOs for a policy to meet them."""
 OVER, CLOSE = 0.995, 0.95
 """A load above the share OVER of the sustained rate is saturated. Above CLOSE it is when its backlog grows: a
 run cannot tell slow settling from none there."""
@@ -31,10 +32,10 @@ class Evaluated:
 
     @property
     def tpot_s(self) -> float:
-        """Mean TPOT, NaN when saturated or when nothing decoded."""
+        """Mean TPOT over all requests, NaN when saturated or when nothing decoded."""
         if self.saturated:
             return float("nan")
-        return float(np.mean([run.mean_tpot_s for run in self.runs]))
+        return metrics.run_mean(np.concatenate([run.tpot_s for run in self.runs]))
 
 
 def evaluate(
@@ -57,48 +58,60 @@ def capacity(setup: Setup, spec: PolicySpec, drawn: Drawn) -> float:
     return sustained_qps(setup, spec, drawn)
 
 
-def paired_speedup(base: Evaluated, other: Evaluated) -> tuple[float, tuple[float, float]] | None:
-    """Mean TPOT of ``base`` over that of ``other``, with the paired 95% interval.
+def paired_speedup(base: Evaluated, other: Evaluated) -> tuple[float, tuple[float, float] | None] | None:
+    """Mean TPOT of ``base`` over that of ``other``, with the paired 95% interval over replications.
 
-    The requests are the same ones in the same order, so the pairs are blocks of consecutive requests of each
-    replication. None when either is saturated or has no TPOT.
+    Each replication runs both on the same requests, so its ratio is free of what the requests are like. The
+    interval is None with one replication; all is None when either is saturated or has no TPOT.
     """
-    if base.saturated or other.saturated:
+    speedup = base.tpot_s / other.tpot_s
+    if not np.isfinite(speedup):
         return None
-    ratios = [
-        upper / lower
-        for one, two in zip(base.runs, other.runs, strict=True)
-        for upper, lower in zip(metrics.block_means(one.tpot_s), metrics.block_means(two.tpot_s), strict=True)
-    ]
-    values = np.array([x for x in ratios if np.isfinite(x)])
-    if len(values) == 0:
-        return None
-    return float(values.mean()), metrics.mean_interval(values)
+    ratios = [one.mean_tpot_s / two.mean_tpot_s for one, two in zip(base.runs, other.runs, strict=True)]
+    return speedup, metrics.mean_interval(np.array(ratios), speedup)
 
 
-def result(setup: Setup, done: Evaluated, off: Evaluated | None, engine: str) -> PolicyResult:
+def runnable(setup: Setup, spec: PolicySpec) -> bool:
+    """Whether the setup's engine of today runs this policy with this drafter."""
+    return not why_not_runnable(setup, spec)
+
+
+def why_not_runnable(setup: Setup, spec: PolicySpec) -> str:
+    """The reason when the engine cannot run the policy, "" when it can."""
+    engine, info = setup.engine, spec.info
+    if not info.engines:
+        return info.why_not or "no engine of today runs it"
+    if engine.name not in info.engines:
+        return f"{engine.name} has no such policy; it runs on {', '.join(info.engines)}"
+    if spec.text == "off":
+        return ""
+    method = engine.method(setup.drafter)
+    if method is None:
+        return f"{engine.name} has no method for {setup.drafter.name}"
+    if not spec.text.startswith("fixed:") and method not in engine.table_methods:
+        return f"{engine.name} cannot change K with method {method}"
+    return ""
+
+
+def result(setup: Setup, done: Evaluated, off: Evaluated) -> PolicyResult:
     """The record of one policy, as written to plan.json and printed by ``--json``."""
     scenario, runs, spec = setup.scenario, done.runs, done.spec
-    info = spec.info
     slo_tpot = scenario.slo_tpot_ms / 1e3 if scenario.slo_tpot_ms else None
     slo_ttft = scenario.slo_ttft_ms / 1e3 if scenario.slo_ttft_ms else None
-    speedup = paired_speedup(off, done) if off is not None else None
+    speedup = paired_speedup(off, done)
+    why_not = why_not_runnable(setup, spec)
     tok_s = np.array([run.output_tok_s for run in runs])
-    goodput = np.array([metrics.attainment(run, slo_tpot, slo_ttft) * run.admitted_qps for run in runs])
-    exportable = engine in info.engines
-    why_not = info.why_not
-    if not exportable and info.engines:
-        why_not = f"{engine} has no such policy; it runs on {', '.join(info.engines)}"
+    goodput = np.array([metrics.goodput_qps(run, slo_tpot, slo_ttft) for run in runs])
     return PolicyResult(
         name=spec.text,
-        exportable=exportable,
-        why_not="" if exportable else why_not,
+        exportable=not why_not,
+        why_not=why_not,
         tpot_ms=None if done.saturated else metrics.stat_ms(runs, "tpot_s"),
         ttft_ms=None if done.saturated else metrics.stat_ms(runs, "ttft_s"),
         output_tok_s=float(tok_s.mean()),
-        output_tok_s_ci95=_interval(tok_s),
+        output_tok_s_ci95=metrics.mean_interval(tok_s),
         goodput_qps=float(goodput.mean()),
-        goodput_ci95=_interval(goodput),
+        goodput_ci95=metrics.mean_interval(goodput),
         speedup_vs_off=speedup[0] if speedup else None,
         speedup_ci95=speedup[1] if speedup else None,
         mean_batch=metrics.mean_batch(runs),
@@ -113,9 +126,18 @@ def result(setup: Setup, done: Evaluated, off: Evaluated | None, engine: str) ->
     )
 
 
-def _interval(values: NDArray[np.float64]) -> tuple[float, float] | None:
-    """95% interval over replications; one replication says nothing about its own spread."""
-    return metrics.mean_interval(values) if len(values) > 1 else None
+def slo_share(setup: Setup, done: Evaluated) -> float:
+    """Share of the requests that met every SLO given; 1 without one."""
+    tpot, ttft = setup.scenario.slo_tpot_ms, setup.scenario.slo_ttft_ms
+    if tpot is None and ttft is None:
+        return 1.0
+    shares = [metrics.attainment(run, tpot and tpot / 1e3, ttft and ttft / 1e3) for run in done.runs]
+    return float(np.mean(shares))
+
+
+def meets_slo(setup: Setup, done: Evaluated) -> bool:
+    """Whether ATTAINMENT of the requests met every SLO given."""
+    return slo_share(setup, done) >= ATTAINMENT
 
 
 def batch_quantiles(done: Evaluated, *quantiles: float) -> tuple[int, ...]:

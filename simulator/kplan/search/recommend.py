@@ -6,13 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from kplan.config.plan import BatchRange, Plan, Question
 from kplan.config.scenario import Scenario
 from kplan.errors import InfeasibleError, InputError
-from kplan.metrics import attainment
-from kplan.provenance import digest, versions
+from kplan.provenance import digest, file_digest, versions
 from kplan.registry import PolicySpec
 from kplan.search import evidence, words
 from kplan.search.candidates import (
@@ -21,14 +18,24 @@ from kplan.search.candidates import (
     rates,
     walk_curve,
 )
-from kplan.search.evaluate import Evaluated, capacity, evaluate, paired_speedup, result
+from kplan.search.evaluate import (
+    ATTAINMENT,
+    Evaluated,
+    capacity,
+    evaluate,
+    meets_slo,
+    paired_speedup,
+    result,
+    runnable,
+    slo_share,
+)
 from kplan.simulate import POOL, Drawn, Setup, default_requests, draw_requests, prepare, with_load
 
 TIE = 0.01
 """Mean TPOTs within this share of the best count as equal: the simpler policy wins."""
-ATTAINMENT = 0.9
-"""Share of requests that must meet the SLOs for a policy to meet them."""
 MAX_REPLICAS = 256
+ALONE = 1000
+"""Requests on which a nearly idle replica is judged."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +44,14 @@ class Judged:
 
     Attributes:
         requests: simulated per replication.
+        fit: those that the engine can run, that keep up and meet the SLOs.
         best: None when every policy that the engine can run is saturated or misses the SLOs.
     """
 
     replicas: int
     requests: int
     all: tuple[Evaluated, ...]
+    fit: tuple[Evaluated, ...]
     best: Evaluated | None
 
     def named(self, text: str) -> Evaluated:
@@ -71,14 +80,14 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     sizing = Sizing(setup, candidate_specs(table, scenario.max_k), sample, progress)
     judged = sizing.judge()
     off = judged.named("off")
-    chosen = judged.best or _least_bad(judged, setup.engine.name)
+    chosen = judged.best or _least_bad(setup, judged)
     points = evidence.k_curve(setup, curve, chosen)
-    question = _question(setup, judged)
+    question = _question(setup, judged, chosen)
     answer = words.answer(setup, judged, chosen, table, sizing.per_replica, points, sample.trace.recorded_k)
     return Plan(
         question=question,
         answer=answer,
-        policies=tuple(result(setup, done, off, setup.engine.name) for done in judged.all),
+        policies=tuple(result(setup, done, off) for done in judged.all),
         k_curve=points,
         roofline=evidence.roofline(setup),
         assumptions=evidence.assumptions(setup),
@@ -102,7 +111,7 @@ class Sizing:
         self, setup: Setup, specs: Sequence[PolicySpec], sample: Drawn, progress: Callable[[str], None]
     ) -> None:
         self._setup, self._specs, self._sample, self._progress = setup, specs, sample, progress
-        self._runnable = [spec for spec in specs if setup.engine.name in spec.info.engines]
+        self._runnable = [spec for spec in specs if runnable(setup, spec)]
         self.per_replica: dict[str, float] = {}
         if setup.scenario.qps is not None:
             for spec in specs:
@@ -119,11 +128,16 @@ class Sizing:
         if scenario.replicas is not None or scenario.qps is None:
             return self._on(scenario.replicas or 1)
         enough = math.ceil(scenario.qps / max(self.per_replica[spec.text] for spec in self._runnable))
+        if enough > MAX_REPLICAS:
+            raise InfeasibleError(
+                f"{scenario.qps:g} QPS needs {enough} replicas, more than {MAX_REPLICAS}: "
+                "split the load, use more GPUs per replica (--tp) or a faster drafter"
+            )
         too_few = enough - 1
         judged = self._on(max(1, enough))
         while judged.best is None:
             too_few = judged.replicas
-            if too_few == MAX_REPLICAS or not self._alone_meets():
+            if too_few == MAX_REPLICAS or not self._alone_may_meet():
                 raise InfeasibleError(
                     f"no number of replicas up to {MAX_REPLICAS} meets {words.slo_text(scenario)}: "
                     "loosen the SLO, use more GPUs per replica (--tp) or a faster drafter"
@@ -137,20 +151,22 @@ class Sizing:
                 judged = middle
         return judged
 
-    def _alone_meets(self) -> bool:
-        """Whether any policy that the engine can run meets the SLOs with one request at a time."""
+    def _alone_may_meet(self) -> bool:
+        """Whether any policy that the engine can run may meet the SLOs with one request at a time.
+
+        False only when fewer requests than ATTAINMENT meet them by more than chance explains (3 sigma).
+        """
         alone = with_load(self._setup, qps=None, concurrency=1)
-        first = self._sample.take(40)
-        return any(_meets(alone, evaluate(alone, spec, [first], 1, math.inf)) for spec in self._runnable)
+        n = min(ALONE, len(self._sample.prompt_len))
+        least = ATTAINMENT - 3 * math.sqrt(ATTAINMENT * (1 - ATTAINMENT) / n)
+        first = self._sample.take(n)
+        return any(
+            slo_share(alone, evaluate(alone, spec, [first], 1, math.inf)) >= least for spec in self._runnable
+        )
 
     def _on(self, replicas: int) -> Judged:
         setup = self._setup
         scenario = setup.scenario
-        if scenario.concurrency is not None and scenario.concurrency < replicas:
-            raise InputError(
-                "--replicas", replicas, f"--concurrency {scenario.concurrency} gives some of them no client",
-                f"use at most {scenario.concurrency}",
-            )  # fmt: skip
         n = default_requests(setup, replicas)
         self._progress(f"drawing {scenario.replications} x {n} requests")
         drawn = [draw_requests(setup, n, scenario.seed + i) for i in range(scenario.replications)]
@@ -159,8 +175,10 @@ class Sizing:
             self._progress(f"simulating {spec.text} on {replicas} replica{'s' if replicas > 1 else ''}")
             limit = self.per_replica.get(spec.text, math.inf) * replicas
             done.append(evaluate(setup, spec, drawn, replicas, limit))
-        fit = [one for one in done if one.spec in self._runnable and not one.saturated and _meets(setup, one)]
-        return Judged(replicas, n, tuple(done), choose(fit))
+        fit = [
+            one for one in done if one.spec in self._runnable and not one.saturated and meets_slo(setup, one)
+        ]
+        return Judged(replicas, n, tuple(done), tuple(fit), choose(fit))
 
 
 def choose(fit: Sequence[Evaluated]) -> Evaluated | None:
@@ -174,7 +192,7 @@ def choose(fit: Sequence[Evaluated]) -> Evaluated | None:
         if one.tpot_s <= best.tpot_s * (1 + TIE):
             return True
         pair = paired_speedup(one, best)
-        return pair is not None and pair[1][0] <= 1.0
+        return pair is not None and pair[1] is not None and pair[1][0] <= 1.0
 
     return min((one for one in fit if as_good(one)), key=lambda one: simplicity(one.spec))
 
@@ -189,21 +207,13 @@ def simplicity(spec: PolicySpec) -> tuple[int, int]:
     return (2, rest.count(",")) if name == "table" else (3, 0)
 
 
-def _least_bad(judged: Judged, engine: str) -> Evaluated:
+def _least_bad(setup: Setup, judged: Judged) -> Evaluated:
     """When nothing serves the load: the runnable policy that sustains most."""
-    runnable = [one for one in judged.all if engine in one.spec.info.engines]
-    return max(runnable, key=lambda one: (one.max_qps, -simplicity(one.spec)[0]))
+    able = [one for one in judged.all if runnable(setup, one.spec)]
+    return max(able, key=lambda one: (one.max_qps, -simplicity(one.spec)[0]))
 
 
-def _meets(setup: Setup, done: Evaluated) -> bool:
-    tpot, ttft = setup.scenario.slo_tpot_ms, setup.scenario.slo_ttft_ms
-    if tpot is None and ttft is None:
-        return True
-    shares = [attainment(run, tpot and tpot / 1e3, ttft and ttft / 1e3) for run in done.runs]
-    return float(np.mean(shares)) >= ATTAINMENT
-
-
-def _question(setup: Setup, judged: Judged) -> Question:
+def _question(setup: Setup, judged: Judged, chosen: Evaluated) -> Question:
     s = setup.scenario
     replicas = judged.replicas if s.qps is None else None
     return Question(
@@ -215,12 +225,16 @@ def _question(setup: Setup, judged: Judged) -> Question:
         proposer=s.proposer,
         workload=s.workload,
         traces=s.traces.name if s.traces else None,
+        traces_hash=file_digest(s.traces) if s.traces else None,
+        prompt_tokens=s.prompt_tokens,
+        output_tokens=s.output_tokens,
+        gpu_memory_utilization=s.gpu_memory_utilization,
         engine=s.engine,
         slo_tpot_ms=s.slo_tpot_ms,
         slo_ttft_ms=s.slo_ttft_ms,
         replicas=s.replicas if s.replicas is not None else replicas,
         max_k=s.max_k,
-        max_num_seqs=setup.max_num_seqs,
+        max_num_seqs=setup.max_num_seqs_off if chosen.spec.text == "off" else setup.max_num_seqs,
         max_num_batched_tokens=setup.max_num_batched_tokens,
         requests=judged.requests,
         replications=s.replications,

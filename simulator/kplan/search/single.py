@@ -10,9 +10,9 @@ from kplan.config.plan import PolicyResult
 from kplan.config.scenario import Scenario
 from kplan.policy import TablePolicy
 from kplan.registry import PolicySpec, parse_policy
-from kplan.search.evaluate import capacity, evaluate, result
+from kplan.search.evaluate import capacity, evaluate, meets_slo, result
 from kplan.search.evidence import caveats
-from kplan.simulate import default_requests, draw_requests, prepare
+from kplan.simulate import POOL, default_requests, draw_requests, prepare
 
 MAX_SEATS = 65_536
 """Largest batch that a scenario allows."""
@@ -20,9 +20,11 @@ MAX_SEATS = 65_536
 
 @dataclass(frozen=True)
 class SingleRun:
-    """One policy's record and what was simulated for it (``off``, run for the speedup, not counted)."""
+    """One policy's record beside that of ``off``, and what was simulated for it (``off`` not counted)."""
 
     result: PolicyResult
+    off: PolicyResult
+    meets_slo: bool
     requests: int
     steps: int
     output_tokens: int
@@ -44,14 +46,17 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
     replicas = scenario.replicas or 1
     n = default_requests(setup, replicas)
     drawn = [draw_requests(setup, n, scenario.seed + i) for i in range(scenario.replications)]
+    sample = draw_requests(setup, POOL, scenario.seed)
     done = []
     for each in [off] if spec.text == off.text else [off, spec]:
         progress(f"simulating {each.text}")
-        limit = capacity(setup, each, drawn[0]) * replicas if scenario.qps is not None else math.inf
+        limit = capacity(setup, each, sample) * replicas if scenario.qps is not None else math.inf
         done.append(evaluate(setup, each, drawn, replicas, limit))
     mine = done[-1]
     return SingleRun(
-        result=result(setup, mine, done[0], setup.engine.name),
+        result=result(setup, mine, done[0]),
+        off=result(setup, done[0], done[0]),
+        meets_slo=meets_slo(setup, mine),
         requests=sum(run.requests for run in mine.runs),
         steps=sum(run.steps for run in mine.runs),
         output_tokens=sum(run.output_tokens for run in mine.runs),

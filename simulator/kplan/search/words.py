@@ -12,7 +12,7 @@ from kplan import metrics
 from kplan.config.plan import Answer, BatchRange, KCurvePoint
 from kplan.config.scenario import Scenario
 from kplan.search.candidates import TIE, table_text
-from kplan.search.evaluate import Evaluated, batch_quantiles, paired_speedup
+from kplan.search.evaluate import OVER, Evaluated, batch_quantiles, paired_speedup, runnable
 from kplan.search.evidence import caveats
 from kplan.simulate import Setup
 
@@ -86,6 +86,11 @@ def _replicas_text(setup: Setup, replicas: int) -> str:
     return f"{replicas} replica{'s' if replicas > 1 else ''} of {gpus}"
 
 
+def _rate(qps: float) -> str:
+    """Three digits: a small rate is not rounded to nothing."""
+    return f"{qps:.3g}" if qps < 100 else f"{qps:.0f}"
+
+
 def _served(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[str, float]) -> str:
     s, text = setup.scenario, chosen.spec.text
     tpot = metrics.stat_ms(chosen.runs, "tpot_s")
@@ -93,17 +98,16 @@ def _served(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[s
     rate = float(np.mean([run.output_tok_s for run in chosen.runs]))
     lead = ""
     if s.qps is not None and s.replicas is None and judged.replicas > 1:
-        one = max(
-            per_replica[done.spec.text] for done in judged.all if setup.engine.name in done.spec.info.engines
-        )
+        one = max(per_replica[done.spec.text] for done in judged.all if runnable(setup, done.spec))
         if one < s.qps:
-            lead = f"{s.qps:g} QPS exceeds what one replica sustains, {one:.0f} QPS. "
+            lead = f"{s.qps:g} QPS exceeds what one replica sustains, {_rate(one)} QPS. "
         else:
             lead = f"{judged.replicas} replicas are needed for {slo_text(s)}. "
     what, where = policy_text(text, s.proposer), _replicas_text(setup, judged.replicas)
     parts = [f"{lead}Run {what} on {where}: at {_load_text(setup)}"]
     if tpot is not None:
-        parts.append(f"TPOT is {tpot.mean:.2f} ms (95% {tpot.ci95[0]:.2f} to {tpot.ci95[1]:.2f})")
+        interval = f" (95% {tpot.ci95[0]:.2f} to {tpot.ci95[1]:.2f})" if tpot.ci95 else ""
+        parts.append(f"TPOT is {tpot.mean:.2f} ms{interval}")
     pair = paired_speedup(judged.named("off"), chosen)
     if text != "off" and pair is not None:
         off_ms = judged.named("off").tpot_s * 1e3
@@ -116,7 +120,7 @@ def _served(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[s
     sentence = ", ".join(parts) + "."
     if s.qps is not None and math.isfinite(chosen.max_qps):
         who = "They sustain" if judged.replicas > 1 else "It sustains"
-        sentence += f" {who} {chosen.max_qps:.0f} QPS; this load is {s.qps / chosen.max_qps:.0%} of that."
+        sentence += f" {who} {_rate(chosen.max_qps)} QPS; this load is {s.qps / chosen.max_qps:.0%} of that."
     return sentence
 
 
@@ -124,11 +128,12 @@ def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: d
     s = setup.scenario
     where = _replicas_text(setup, judged.replicas)
     if chosen.saturated and s.qps is not None:
-        need = math.ceil(s.qps / per_replica[chosen.spec.text])
+        need = max(judged.replicas + 1, math.ceil(s.qps / (OVER * per_replica[chosen.spec.text])))
+        what = policy_text(chosen.spec.text, s.proposer)
+        verb = "exceeds" if s.qps > chosen.max_qps else "is at the limit of"
         return (
-            f"{s.qps:g} QPS exceeds what {where} sustains, {chosen.max_qps:.0f} QPS with "
-            f"{policy_text(chosen.spec.text, s.proposer)}: the queue grows without end. At least {need} "
-            "replicas are needed; leave --replicas out to size them."
+            f"{s.qps:g} QPS {verb} what {where} can sustain, {_rate(chosen.max_qps)} QPS with {what}: the "
+            f"queue grows without end. At least {need} replicas are needed; leave --replicas out."
         )
     return f"No policy meets {slo_text(s)} on {where} at {_load_text(setup)}; add replicas or loosen the SLO."
 
@@ -176,32 +181,27 @@ def _table_reason(chosen: Evaluated, table: tuple[BatchRange, ...], visited: tup
     listed = f"By steady step cost the best K by batch is {table_text(table).removeprefix('table:')}"
     k = fixed_k(chosen.spec.text)
     turn = next((r for r in table if r.start > visited[1] and r.k != k), None)
-    if turn is None:
+    if turn is None or chosen.spec.text == table_text(table):
         return f"{listed}."
     return f"{listed}. What would change the answer: batches from {turn.start} on, best at K = {turn.k}."
 
 
 def _rivals(judged: Judged, chosen: Evaluated) -> list[str]:
-    fixed = [
-        one
-        for one in judged.all
-        if one is not chosen
-        and one.spec.text.partition(":")[0] in ("off", "fixed", "table")
-        and not one.saturated
-    ]
-    if not fixed or chosen.saturated:
+    """The closest policy among those that the engine can run, that keep up and meet the SLOs."""
+    others = [one for one in judged.fit if one is not chosen]
+    if not others or judged.best is None:
         return []
-    rival = min(fixed, key=lambda one: one.tpot_s)
+    rival = min(others, key=lambda one: one.tpot_s)
     pair = paired_speedup(rival, chosen)
     if pair is None:
         return []
-    gain, (low, high) = pair
-    interval = f"TPOT ratio {gain:.3f}, 95% {low:.3f} to {high:.3f}"
-    if low <= 1.0 <= high:
-        return [f"{rival.spec.text} ties with it ({interval}); the simpler policy and smaller K win a tie."]
+    gain, interval = pair
+    told = f"TPOT ratio {gain:.3f}" + (f", 95% {interval[0]:.3f} to {interval[1]:.3f}" if interval else "")
     if abs(gain - 1) <= TIE:
-        return [f"{rival.spec.text} is within 1% of it ({interval}): the simpler policy and smaller K win."]
-    return [f"The next best is {rival.spec.text}: its TPOT is {gain:.3f}x (95% {low:.3f} to {high:.3f})."]
+        return [f"{rival.spec.text} is within 1% of it ({told}): the simpler policy and smaller K win."]
+    if interval and interval[0] <= 1.0 <= interval[1]:
+        return [f"{rival.spec.text} ties with it ({told}); the simpler policy and smaller K win a tie."]
+    return [f"The next best is {rival.spec.text} ({told})."]
 
 
 def _oracle_gap(judged: Judged, chosen: Evaluated) -> list[str]:

@@ -46,11 +46,10 @@ class Drawn:
 
 
 def draw_requests(setup: Setup, n: int, seed: int) -> Drawn:
-    """Draw ``n`` requests: recorded rows in a shuffled cycle, or generated ones."""
+    """Draw ``n`` requests: the recorded rows or the generated pool, shuffled, turn after turn."""
     scenario = setup.scenario
     if setup.recorded is not None:
         traces = setup.recorded
-        order = stream(seed, "rows").permutation(len(traces))
     else:
         assert setup.workload is not None
         traces = setup.workload.traces(
@@ -60,9 +59,11 @@ def draw_requests(setup: Setup, n: int, seed: int) -> Drawn:
             prompt_tokens=scenario.prompt_tokens,
             output_tokens=scenario.output_tokens,
         )
-        order = np.arange(len(traces))
     trace = proposer_trace(traces, scenario.proposer)
-    rows = np.resize(order, n)
+    # shuffled anew at every turn: dealt to replicas in a fixed order, each would see the same few for ever
+    turns = -(-n // len(traces))
+    order = [stream(seed, "rows", turn).permutation(len(traces)) for turn in range(turns)]
+    rows = np.concatenate(order)[:n]
     prompt = traces.prompt_len[rows].astype(np.int64)
     if scenario.prompt_tokens is not None:
         prompt = np.full(n, scenario.prompt_tokens, np.int64)

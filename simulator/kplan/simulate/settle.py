@@ -8,6 +8,7 @@ import numpy as np
 
 from kplan.acceptance import MAX_K
 from kplan.engine import Limits, Load
+from kplan.errors import InputError
 from kplan.latency import StepShape
 from kplan.simulate.setup import Setup
 
@@ -17,6 +18,10 @@ TIME_CONSTANTS = 3.0
 MOST_SLOPE = 0.75
 LONGEST_S = 120.0
 """How long a load may take to settle: time constants waited, and bounds for loads close to saturation."""
+FEWEST_IN_ALL, MOST_PER_REPLICA = 400, 100_000
+"""Requests of a replication by default: bounds."""
+FEWEST = 40
+"""Requests of the window; with fewer, warm-up and drain are measured too."""
 MOST_WARM, LEAST_END = 0.7, 0.8
 """With few requests the window starts no later, and ends no earlier, than these shares of them."""
 
@@ -62,15 +67,23 @@ def default_requests(setup: Setup, replicas: int = 1) -> int:
 
     Open loop: enough to settle, to be measured for MEASURED_S, and to keep the load up while the last
     measured ones finish. Closed loop: ten per client.
+
+    Raises:
+        InputError: the scenario asks for fewer requests than replicas.
     """
     scenario = setup.scenario
     if scenario.requests is not None:
+        if scenario.requests < replicas:
+            raise InputError(
+                "--requests", scenario.requests, f"{replicas} replicas need at least one each", "leave it out"
+            )
         return scenario.requests
     if scenario.qps is not None:
-        seconds = sum(settling(setup, scenario.qps / replicas)) + MEASURED_S
-        return int(np.clip(scenario.qps * seconds, 400, 50_000))
+        rate = scenario.qps / replicas
+        seconds = sum(settling(setup, rate)) + MEASURED_S
+        return replicas * int(np.clip(rate * seconds, -(-FEWEST_IN_ALL // replicas), MOST_PER_REPLICA))
     assert scenario.concurrency is not None
-    return int(np.clip(scenario.concurrency * 10, 100, 20_000))
+    return max(scenario.concurrency * 10, 100)
 
 
 def window_of(setup: Setup, load: Load, *, overload: bool = False) -> Window:
@@ -89,7 +102,7 @@ def window_of(setup: Setup, load: Load, *, overload: bool = False) -> Window:
         first = min(int(np.searchsorted(load.arrival_s, wait.settle_s)), int(n * MOST_WARM))
         end_s = load.arrival_s[-1] - wait.drain_s
         last = max(int(np.searchsorted(load.arrival_s, end_s)), int(n * LEAST_END))
-    return Window(first, last) if first < last else Window(0, n)
+    return Window(first, last) if last - first >= FEWEST else Window(0, n)
 
 
 def limits_of(setup: Setup, load: Load, window: Window, *, off: bool) -> Limits:
