@@ -297,6 +297,18 @@ def test_stdout_is_the_answer_s_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     assert record["mean_k"] == 1
 
 
+def test_simulate_gives_an_interval_unless_the_requests_are_counted_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["simulate", "--concurrency", "2", "--workload", "gsm8k"]
+    free, counted = answer(capsys, *argv), answer(capsys, *argv, "--requests", "30")
+    low, high = free["tpot_ms"]["ci95"]
+    assert low < free["tpot_ms"]["mean"] < high
+    assert counted["requests"] == 30
+    assert counted["tpot_ms"]["ci95"] is None
+    assert counted["speedup_ci95"] is None
+
+
 def test_an_honest_no_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     record = answer(capsys, "recommend", "--qps", "4", "--slo-tpot-ms", "0.5", *SMALL, code=1)
     assert record["feasible"] is False

@@ -10,6 +10,9 @@ import typer
 
 from kplan.cli import options as o
 
+DEFAULT_REPLICATIONS = 3
+"""Enough for an interval; a number of requests that the user gives is simulated once, as given."""
+
 
 def simulate(
     scenario: Annotated[Path | None, typer.Argument(help="scenario YAML; flags win over it")] = None,
@@ -44,6 +47,8 @@ def simulate(
 ) -> int:
     """Simulate one policy on one load and report what it did, beside no speculation on the same requests.
 
+    By default three replications, for the intervals; with --requests one of just that many.
+
     Exit code 1 when the load saturates the replicas (their queue grows, so no mean is reported) or the SLO is
     missed.
     """
@@ -51,6 +56,8 @@ def simulate(
     from kplan.cli.output import POLICY_COLUMNS, policy_row, print_json, print_table, progress
 
     question = o.scenario_of(scenario, flags, {})
+    if question.requests is None and "replications" not in question.model_fields_set:
+        question = question.model_copy(update={"replications": DEFAULT_REPLICATIONS})
     start = time.perf_counter()
     with progress(json) as tell:
         from kplan.search.single import simulate_one
