@@ -49,11 +49,10 @@ class Measured:
         sums: (SUMS,) window sums over all replicas (see kplan.engine.state).
         window_s: (replicas,) seconds measured on each replica.
         emitted: (replicas,) tokens emitted in the window by each replica, scaled.
-        k_steps, batch_steps, accepted_steps: histograms over the window, summed over replicas.
+        k_steps, batch_steps: histograms over the window, summed over replicas.
         backlog_share: growth of the requests in the system over the window / requests arrived in it.
         backlog_noise: growth that chance alone would explain, same unit.
         steps, output_tokens, preemptions: counts over the whole run.
-        end_s: simulated seconds of the whole run.
     """
 
     ttft_s: F64
@@ -64,14 +63,12 @@ class Measured:
     emitted: F64
     k_steps: I64
     batch_steps: I64
-    accepted_steps: I64
     backlog_share: float
     backlog_noise: float
     requests: int
     steps: int
     output_tokens: int
     preemptions: int
-    end_s: float
 
     @property
     def saturated(self) -> bool:
@@ -129,14 +126,12 @@ def measure(fleet: Fleet, scale: float = 1.0) -> Measured:
         emitted=scale * np.array(emitted),
         k_steps=np.sum([m.k_steps for m in machines], axis=0),
         batch_steps=np.sum([m.batch_steps for m in machines], axis=0),
-        accepted_steps=np.sum([m.accepted_steps for m in machines], axis=0),
         backlog_share=growth / arrived if arrived else 0.0,
         backlog_noise=noise / arrived if arrived else 0.0,
         requests=sum(len(r.requests) for r in fleet.replicas),
         steps=int(sum(m.counters[STEPS] for m in machines)),
         output_tokens=int(sum(r.requests.emitted.sum() for r in fleet.replicas)),
         preemptions=int(sum(m.counters[PREEMPTIONS] for m in machines)),
-        end_s=fleet.end_s,
     )
 
 

@@ -49,6 +49,11 @@ class PolicySpec:
     kwargs: Mapping[str, Any] = field(compare=False)
     info: PolicyInfo = field(compare=False)
 
+    @property
+    def name(self) -> str:
+        """What stands before the first colon: ``fixed`` of ``fixed:3``."""
+        return self.text.partition(":")[0]
+
     def build(self) -> Policy:
         """A new policy without history."""
         return self.cls(**self.kwargs)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from kplan.config.plan import Plan
 from kplan.errors import InputError
-from kplan.export import Exports, export_engines, write_plan
+from kplan.export import Exports, export_engines, write_exports
 from kplan.profiles import load_drafter, load_model
 from kplan.report import render_report
 
@@ -39,7 +39,7 @@ def write_out(plan: Plan, out: Path) -> Written:
     model = load_model(plan.question.model)
     drafter = load_drafter(plan.question.proposer, model)
     exports = export_engines(plan, model, drafter)
-    return Written(write_plan(plan, out, model, drafter, report_html=render_report(plan)), exports)
+    return Written(write_exports(plan, exports, out, report_html=render_report(plan)), exports)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from kplan.engine.state import (
     SAMPLING_S,
     STEPS,
     VERIFY_S,
-    W_ACCEPTED,
     W_BATCH,
     W_CLOSE_S,
     W_CONTEXT,
@@ -172,7 +171,7 @@ def execute(
     batch = m.counters[DECODES] + m.counters[PREFILLS]
     known = len(req)
     measured = m.counters[NEXT_WAITING] > limits.window_from and m.counters[NEXT_WAITING] <= limits.window_to
-    emitted = decode_emitted = proposed = accepted = context = 0
+    emitted = decode_emitted = proposed = context = 0
     kept = 0
     for row in range(m.counters[RUNNING]):
         r = m.rows[row].running
@@ -193,10 +192,8 @@ def execute(
             emitted += n
             decode_emitted += n
             proposed += drafts
-            accepted += right
             if measured:
                 m.k_steps[drafts] += 1
-                m.accepted_steps[right] += 1
             finished = req[r].emitted >= req[r].output_len
         elif q > 0:
             req[r].computed += q
@@ -238,7 +235,6 @@ def execute(
         s[W_EMITTED] += emitted
         s[W_DECODE_EMITTED] += decode_emitted
         s[W_PROPOSED] += proposed
-        s[W_ACCEPTED] += accepted
         s[W_CONTEXT] += context
         m.batch_steps[batch] += 1
     return step_s

@@ -27,10 +27,10 @@ from kplan.engine.state import (
 )
 from kplan.latency.compiled import StepCost
 
-# what ``run`` stopped for
+# what :func:`next_batch` answers instead of a batch size, and ``run`` when it stops
 DONE = 0  # every request is finished
-PAUSED = 1  # the clock reached ``until``
-IDLE = 2  # nothing to do before the next arrival, which is not known yet
+PAUSED = -1  # the clock reached ``until``
+IDLE = -2  # nothing to do before the next arrival, which is not known yet
 
 # how K is chosen without Python
 BY_TABLE = 0
@@ -94,6 +94,28 @@ def look(
 
 
 @njit(cache=True)
+def next_batch(req: Requests, m: Machine, limits: Limits, until: float) -> int:
+    """Schedule the next step, the clock moved on to the next arrival where nothing can run before.
+
+    Returns:
+        Its batch size (> 0), or DONE, PAUSED or IDLE; no step starts at or after ``until`` seconds.
+    """
+    while m.clock[0] < until:
+        batch = schedule(req, m, limits)
+        if batch > 0:
+            return int(batch)
+        if m.counters[FINISHED] == len(req):
+            return DONE
+        if m.counters[PREEMPTED] > 0:  # the last request preempted itself: it is admitted again now
+            continue
+        ahead = next_arrival(req, m)
+        if ahead == np.inf:
+            return IDLE
+        m.clock[0] = min(max(m.clock[0], ahead), until)
+    return PAUSED
+
+
+@njit(cache=True)
 def run(
     req: Requests,
     m: Machine,
@@ -113,21 +135,10 @@ def run(
         k_each: (max_num_seqs,) scratch for per-request K.
         until: seconds; no step starts at or after it.
     """
-    while m.clock[0] < until:
-        batch = schedule(req, m, limits)
-        if batch == 0:
-            if m.counters[FINISHED] == len(req):
-                return DONE
-            if m.counters[PREEMPTED] > 0:  # the last request preempted itself: it is admitted again now
-                continue
-            ahead = next_arrival(req, m)
-            if ahead == np.inf:
-                return IDLE
-            if ahead >= until:
-                m.clock[0] = until
-                return PAUSED
-            m.clock[0] = max(m.clock[0], ahead)
-            continue
+    while True:
+        batch = next_batch(req, m, limits, until)
+        if batch <= 0:
+            return int(batch)
         if limits.k_now and m.counters[DECODES] == 0:  # a prefill of its own: only the drafter's KV is filled
             execute(req, m, limits, traces, cost, 0, False, k_each)
         elif mode == BY_ORACLE:
@@ -135,4 +146,3 @@ def run(
             execute(req, m, limits, traces, cost, k, True, k_each)
         else:
             execute(req, m, limits, traces, cost, table[batch], False, k_each)
-    return PAUSED

@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from kplan.engine import kernel
 from kplan.engine.execute import execute, steady_step_s
-from kplan.engine.schedule import schedule
 from kplan.engine.state import (
     FINISHED,
     FREE_BLOCKS,
     I64,
-    PREEMPTED,
     Limits,
     Load,
     Machine,
@@ -117,24 +115,11 @@ class Replica:
         return self._advance_python(until)
 
     def _advance_python(self, until: float) -> int:
-        req, m = self._requests, self.machine
-        while m.clock[0] < until:
-            batch = int(schedule(req, m, self.limits))
-            if batch == 0:
-                if m.counters[FINISHED] == len(req):
-                    return kernel.DONE
-                if m.counters[PREEMPTED] > 0:
-                    continue
-                ahead = float(kernel.next_arrival(req, m))
-                if ahead == np.inf:
-                    return kernel.IDLE
-                if ahead >= until:
-                    m.clock[0] = until
-                    return kernel.PAUSED
-                m.clock[0] = max(float(m.clock[0]), ahead)
-                continue
+        while True:
+            batch = int(kernel.next_batch(self._requests, self.machine, self.limits, until))
+            if batch <= 0:
+                return batch
             self._step(batch)
-        return kernel.PAUSED
 
     def _step(self, batch: int) -> None:
         req, m, limits = self._requests, self.machine, self.limits

@@ -44,11 +44,10 @@ W_DECODES = 6  # request-steps that decoded
 W_EMITTED = 7  # tokens emitted, the first ones included
 W_DECODE_EMITTED = 8  # tokens emitted by decoding request-steps
 W_PROPOSED = 9
-W_ACCEPTED = 10
-W_CONTEXT = 11  # sum of contexts over decoding request-steps
-W_OPEN_S = 12
-W_CLOSE_S = 13
-SUMS = 14
+W_CONTEXT = 10  # sum of contexts over decoding request-steps
+W_OPEN_S = 11
+W_CLOSE_S = 12
+SUMS = 13
 
 
 REQUEST = np.dtype(
@@ -100,7 +99,6 @@ class Machine(NamedTuple):
     sums: F64  # (SUMS,) over the measured window
     k_steps: I64  # (max_k + 1,) decoding request-steps by drafts verified
     batch_steps: I64  # (max_num_seqs + 1,) steps by batch size
-    accepted_steps: I64  # (max_k + 1,) the same by drafts accepted
 
 
 class Limits(NamedTuple):
@@ -194,5 +192,4 @@ def new_machine(load: Load, limits: Limits) -> Machine:
         sums=sums,
         k_steps=ints(ks),
         batch_steps=ints(seqs + 1),
-        accepted_steps=ints(ks),
     )

@@ -1,7 +1,7 @@
 """Engine configs out of a plan: what vLLM and SGLang load, or one line that says why they cannot."""
 
 from kplan.export.engines import SGLANG, VLLM, EngineVersion
-from kplan.export.files import Exports, export_engines, plan_json, write_plan, write_text
+from kplan.export.files import Exports, export_engines, plan_json, write_exports, write_plan, write_text
 from kplan.export.served import EngineExport, ServedDrafter, ServedModel
 from kplan.export.sglang import export_sglang
 from kplan.export.vllm import export_vllm
@@ -18,6 +18,7 @@ __all__ = [
     "export_sglang",
     "export_vllm",
     "plan_json",
+    "write_exports",
     "write_plan",
     "write_text",
 ]

@@ -82,7 +82,14 @@ def write_plan(
     Raises:
         InputError: the plan's own engine cannot run it, or the folder cannot be written.
     """
-    texts = {PLAN_FILE: plan_json(plan), **export_engines(plan, model, drafter).files}
+    return write_exports(plan, export_engines(plan, model, drafter), out_dir, report_html=report_html)
+
+
+def write_exports(
+    plan: Plan, exports: Exports, out_dir: Path, *, report_html: str | None = None
+) -> list[Path]:
+    """As :func:`write_plan`, from exports that were made before. Raises InputError when it cannot write."""
+    texts = {PLAN_FILE: plan_json(plan), **exports.files}
     if report_html is not None:
         texts[REPORT_FILE] = report_html
     for name in texts:

@@ -13,7 +13,7 @@ from kplan.latency import LatencyModel, StepShape
 from kplan.registry import PolicySpec, parse_policy
 
 TIE = 0.01
-"""Rates within this share of the best count as equal: the smaller K wins."""
+"""Rates, or mean TPOTs, within this share of the best count as equal: the simpler policy wins."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from kplan.config.plan import PolicyResult
 from kplan.engine.state import W_STEPS
 from kplan.metrics import Measured
 from kplan.registry import PolicySpec
-from kplan.simulate import Drawn, Setup, run_policy, sustained_qps
+from kplan.simulate import Drawn, Setup, is_off, run_policy
 
 ATTAINMENT = 0.9
 """Share of requests that must meet the SLOs for a policy to meet them."""
@@ -44,18 +44,13 @@ def evaluate(
     """Simulate ``spec`` once per element of ``drawn``.
 
     Args:
-        max_qps: its sustained rate over all replicas (see :func:`capacity`).
+        max_qps: its sustained rate over all replicas (see kplan.simulate.sustained_qps).
     """
     runs = tuple(run_policy(setup, spec, requests, replicas=replicas) for requests in drawn)
     qps = setup.scenario.qps
     growing = sum(run.saturated for run in runs) * 2 > len(runs)
     share = 0.0 if qps is None else qps / max_qps
     return Evaluated(spec, runs, max_qps, saturated=share > OVER or (growing and share > CLOSE))
-
-
-def capacity(setup: Setup, spec: PolicySpec, drawn: Drawn) -> float:
-    """Requests per second that one replica sustains with ``spec``."""
-    return sustained_qps(setup, spec, drawn)
 
 
 def paired_speedup(base: Evaluated, other: Evaluated) -> tuple[float, tuple[float, float] | None] | None:
@@ -83,25 +78,23 @@ def why_not_runnable(setup: Setup, spec: PolicySpec) -> str:
         return info.why_not or "no engine of today runs it"
     if engine.name not in info.engines:
         return f"{engine.name} has no such policy; it runs on {', '.join(info.engines)}"
-    if spec.text == "off":
+    if is_off(spec):
         return ""
     method = engine.method(setup.drafter)
     if method is None:
         return f"{engine.name} has no method for {setup.drafter.name}"
-    if not spec.text.startswith("fixed:") and method not in engine.table_methods:
+    if spec.name != "fixed" and method not in engine.table_methods:
         return f"{engine.name} cannot change K with method {method}"
     return ""
 
 
 def result(setup: Setup, done: Evaluated, off: Evaluated) -> PolicyResult:
     """The record of one policy, as written to plan.json and printed by ``--json``."""
-    scenario, runs, spec = setup.scenario, done.runs, done.spec
-    slo_tpot = scenario.slo_tpot_ms / 1e3 if scenario.slo_tpot_ms else None
-    slo_ttft = scenario.slo_ttft_ms / 1e3 if scenario.slo_ttft_ms else None
+    runs, spec = done.runs, done.spec
     speedup = paired_speedup(off, done)
     why_not = why_not_runnable(setup, spec)
     tok_s = np.array([run.output_tok_s for run in runs])
-    goodput = np.array([metrics.goodput_qps(run, slo_tpot, slo_ttft) for run in runs])
+    goodput = np.array([metrics.goodput_qps(run, *_slos_s(setup)) for run in runs])
     return PolicyResult(
         name=spec.text,
         exportable=not why_not,
@@ -118,7 +111,7 @@ def result(setup: Setup, done: Evaluated, off: Evaluated) -> PolicyResult:
         mean_k=metrics.mean_k(runs),
         acceptance_length=metrics.acceptance_length(runs),
         saturated=done.saturated,
-        max_qps=done.max_qps if scenario.qps is not None else None,
+        max_qps=done.max_qps if setup.scenario.qps is not None else None,
         split=metrics.time_split(runs),
         mean_context=metrics.mean_context(runs),
         preemptions=sum(run.preemptions for run in runs),
@@ -126,13 +119,15 @@ def result(setup: Setup, done: Evaluated, off: Evaluated) -> PolicyResult:
     )
 
 
+def _slos_s(setup: Setup) -> tuple[float | None, float | None]:
+    """The SLOs of TPOT and TTFT in seconds."""
+    tpot, ttft = setup.scenario.slo_tpot_ms, setup.scenario.slo_ttft_ms
+    return tpot and tpot / 1e3, ttft and ttft / 1e3
+
+
 def slo_share(setup: Setup, done: Evaluated) -> float:
     """Share of the requests that met every SLO given; 1 without one."""
-    tpot, ttft = setup.scenario.slo_tpot_ms, setup.scenario.slo_ttft_ms
-    if tpot is None and ttft is None:
-        return 1.0
-    shares = [metrics.attainment(run, tpot and tpot / 1e3, ttft and ttft / 1e3) for run in done.runs]
-    return float(np.mean(shares))
+    return float(np.mean([metrics.attainment(run, *_slos_s(setup)) for run in done.runs]))
 
 
 def meets_slo(setup: Setup, done: Evaluated) -> bool:

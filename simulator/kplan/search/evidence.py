@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
+import numpy as np
+
 from kplan import metrics
 from kplan.config.plan import Assumption, KCurvePoint, Roofline
 from kplan.latency import StepShape
@@ -23,29 +25,25 @@ def k_curve(setup: Setup, curve: WalkCurve, chosen: Evaluated) -> tuple[KCurvePo
     """
     context = setup.lengths.context
     batch = max(1, round(metrics.mean_batch(chosen.runs)))
-    points = []
-    for k, per_step in enumerate(curve.tokens):
-        shape = StepShape.decode(batch, k, context, curve.verified[k])
-        seconds = float(setup.latency.step_seconds(shape).total_s)
-        verify_s = float(setup.latency.step_seconds(shape).verify_s)
-        work = setup.latency.work(shape)
-        flops, moved = float(work.flops), float(work.bytes)
-        ceilings = setup.latency.ceilings()
-        memory_s = moved / (ceilings.bandwidth_bytes_s * ceilings.bandwidth_eff)
-        compute_s = flops / (ceilings.peak_flops * ceilings.flops_eff)
-        points.append(
-            KCurvePoint(
-                k=k,
-                batch=float(batch),
-                context=context,
-                step_ms=seconds * 1e3,
-                tokens_per_s=batch * float(per_step) / seconds,
-                flops_per_byte=flops / moved,
-                tflops=flops / verify_s / 1e12,
-                bound="memory" if memory_s >= compute_s else "compute",
-            )
+    shape = StepShape.decode(batch, np.arange(len(curve.tokens)), context, curve.verified)
+    time, work = setup.latency.step_seconds(shape), setup.latency.work(shape)
+    flops, moved = np.broadcast_arrays(work.flops, work.bytes)  # the bytes moved are the same at every K
+    ceilings = setup.latency.ceilings()
+    memory_s = moved / (ceilings.bandwidth_bytes_s * ceilings.bandwidth_eff)
+    compute_s = flops / (ceilings.peak_flops * ceilings.flops_eff)
+    return tuple(
+        KCurvePoint(
+            k=k,
+            batch=float(batch),
+            context=context,
+            step_ms=float(time.total_s[k]) * 1e3,
+            tokens_per_s=float(batch * curve.tokens[k] / time.total_s[k]),
+            flops_per_byte=float(flops[k] / moved[k]),
+            tflops=float(flops[k] / time.verify_s[k]) / 1e12,
+            bound="memory" if memory_s[k] >= compute_s[k] else "compute",
         )
-    return tuple(points)
+        for k in range(len(curve.tokens))
+    )
 
 
 def roofline(setup: Setup) -> Roofline:
@@ -102,8 +100,7 @@ def assumptions(setup: Setup) -> tuple[Assumption, ...]:
                        source="; ".join(filter(None, [source.source, source.note])))
             for name, source in setup.workload.sources(setup.scenario.proposer).items()
         ]  # fmt: skip
-        target = setup.workload.target
-        if target and target != setup.model.name:
+        if target := _lender(setup):
             rows.append(
                 Assumption(
                     name=f"acceptance on {setup.model.name}",
@@ -115,6 +112,12 @@ def assumptions(setup: Setup) -> tuple[Assumption, ...]:
     return tuple(rows)
 
 
+def _lender(setup: Setup) -> str:
+    """The other model whose acceptance stands for this one's, "" when it is the model's own or recorded."""
+    target = setup.workload.target if setup.workload is not None else ""
+    return "" if target == setup.model.name else target
+
+
 def caveats(setup: Setup, recorded_k: int) -> list[str]:
     """What a reader must know of the acceptance that the result rests on, a sentence each.
 
@@ -122,8 +125,7 @@ def caveats(setup: Setup, recorded_k: int) -> list[str]:
         recorded_k: K of the recording behind the acceptance; above it nothing was seen.
     """
     found = []
-    target = setup.workload.target if setup.workload is not None else ""
-    if target and target != setup.model.name:
+    if target := _lender(setup):
         found.append(
             f"The acceptance of {setup.scenario.proposer} is {target}'s, assumed to hold for "
             f"{setup.model.name}: record your own traces (--traces) before relying on it."

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kplan.config.plan import BatchRange, Plan, Question
+from kplan.config.plan import Plan, Question
 from kplan.config.scenario import Scenario
 from kplan.errors import InfeasibleError, InputError
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import PolicySpec
 from kplan.search import evidence, words
 from kplan.search.candidates import (
+    TIE,
     candidate_specs,
     greedy_table,
     rates,
@@ -21,7 +22,6 @@ from kplan.search.candidates import (
 from kplan.search.evaluate import (
     ATTAINMENT,
     Evaluated,
-    capacity,
     evaluate,
     meets_slo,
     paired_speedup,
@@ -29,10 +29,18 @@ from kplan.search.evaluate import (
     runnable,
     slo_share,
 )
-from kplan.simulate import POOL, Drawn, Setup, default_requests, draw_requests, prepare, with_load
+from kplan.simulate import (
+    POOL,
+    Drawn,
+    Setup,
+    default_requests,
+    draw_requests,
+    is_off,
+    prepare,
+    sustained_qps,
+    with_load,
+)
 
-TIE = 0.01
-"""Mean TPOTs within this share of the best count as equal: the simpler policy wins."""
 MAX_REPLICAS = 256
 ALONE = 1000
 """Requests on which a nearly idle replica is judged."""
@@ -116,7 +124,7 @@ class Sizing:
         if setup.scenario.qps is not None:
             for spec in specs:
                 progress(f"sustained rate of {spec.text}")
-                self.per_replica[spec.text] = capacity(setup, spec, sample)
+                self.per_replica[spec.text] = sustained_qps(setup, spec, sample)
 
     def judge(self) -> Judged:
         """Judge the policies on the replicas asked for, or on the fewest that serve the load within the SLOs.
@@ -199,12 +207,11 @@ def choose(fit: Sequence[Evaluated]) -> Evaluated | None:
 
 def simplicity(spec: PolicySpec) -> tuple[int, int]:
     """Sort key: off, then fixed by K, then tables, then policies that adapt while they run."""
-    name, _, rest = spec.text.partition(":")
-    if name == "off":
+    if is_off(spec):
         return 0, 0
-    if name == "fixed":
-        return 1, int(rest)
-    return (2, rest.count(",")) if name == "table" else (3, 0)
+    if spec.name == "fixed":
+        return 1, int(spec.text.removeprefix("fixed:"))
+    return (2, spec.text.count(",")) if spec.name == "table" else (3, 0)
 
 
 def _least_bad(setup: Setup, judged: Judged) -> Evaluated:
@@ -234,12 +241,9 @@ def _question(setup: Setup, judged: Judged, chosen: Evaluated) -> Question:
         slo_ttft_ms=s.slo_ttft_ms,
         replicas=s.replicas if s.replicas is not None else replicas,
         max_k=s.max_k,
-        max_num_seqs=setup.max_num_seqs_off if chosen.spec.text == "off" else setup.max_num_seqs,
+        max_num_seqs=setup.max_num_seqs_off if is_off(chosen.spec) else setup.max_num_seqs,
         max_num_batched_tokens=setup.max_num_batched_tokens,
         requests=judged.requests,
         replications=s.replications,
         seed=s.seed,
     )
-
-
-__all__ = ["BatchRange", "Judged", "choose", "recommend", "simplicity"]

@@ -10,9 +10,9 @@ from kplan.config.plan import PolicyResult
 from kplan.config.scenario import Scenario
 from kplan.policy import TablePolicy
 from kplan.registry import PolicySpec, parse_policy
-from kplan.search.evaluate import capacity, evaluate, meets_slo, result
+from kplan.search.evaluate import evaluate, meets_slo, result
 from kplan.search.evidence import caveats
-from kplan.simulate import POOL, default_requests, draw_requests, prepare
+from kplan.simulate import POOL, default_requests, draw_requests, prepare, sustained_qps
 
 MAX_SEATS = 65_536
 """Largest batch that a scenario allows."""
@@ -50,7 +50,7 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
     done = []
     for each in [off] if spec.text == off.text else [off, spec]:
         progress(f"simulating {each.text}")
-        limit = capacity(setup, each, sample) * replicas if scenario.qps is not None else math.inf
+        limit = sustained_qps(setup, each, sample) * replicas if scenario.qps is not None else math.inf
         done.append(evaluate(setup, each, drawn, replicas, limit))
     mine = done[-1]
     return SingleRun(

@@ -1,7 +1,7 @@
 """The one place that puts a scenario together and runs it."""
 
 from kplan.simulate.draw import Drawn, draw_requests
-from kplan.simulate.run import run_policy, sustained_qps
+from kplan.simulate.run import is_off, run_policy, sustained_qps
 from kplan.simulate.settle import Settling, default_requests, settling
 from kplan.simulate.setup import POOL, MeanLengths, Setup, mean_lengths, prepare, with_load
 
@@ -13,6 +13,7 @@ __all__ = [
     "Setup",
     "default_requests",
     "draw_requests",
+    "is_off",
     "mean_lengths",
     "prepare",
     "run_policy",

@@ -77,7 +77,7 @@ def cost_of(setup: Setup, spec: PolicySpec) -> StepCost:
     """The step cost that applies under this policy."""
     if is_off(spec):
         return setup.cost_off
-    return setup.cost if spec.text.startswith("fixed:") else setup.cost_table
+    return setup.cost if spec.name == "fixed" else setup.cost_table
 
 
 def observe_lag(setup: Setup) -> int:
@@ -87,7 +87,7 @@ def observe_lag(setup: Setup) -> int:
 
 def is_off(spec: PolicySpec) -> bool:
     """Speculation is not even configured: no drafter, no overhead, the whole KV cache."""
-    return spec.text == "off"
+    return spec.name == "off"
 
 
 def sustained_qps(setup: Setup, spec: PolicySpec, drawn: Drawn) -> float:

@@ -9,7 +9,6 @@ import numpy as np
 from kplan.acceptance import MAX_K
 from kplan.engine import Limits, Load
 from kplan.errors import InputError
-from kplan.latency import StepShape
 from kplan.simulate.setup import Setup
 
 MEASURED_S = 20.0
@@ -49,9 +48,8 @@ def settling(setup: Setup, rate: float) -> Settling:
     """
     lengths = setup.lengths
     work = rate * lengths.output
-    most = min(setup.max_num_seqs_off, setup.kv_tokens_off / lengths.context)
-    batches = np.arange(1, max(2, int(most)) + 1)
-    step_s = setup.latency_off.step_seconds(StepShape.decode(batches, 0, lengths.context)).total_s
+    step_s = setup.off_step_s
+    batches = np.arange(1, len(step_s) + 1)
     keeps_up = np.flatnonzero(work * step_s <= batches)
     at = int(keeps_up[0]) if len(keeps_up) else len(batches) - 1
     near = slice(max(at - 8, 0), at + 9)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kplan.acceptance import ProposerTrace, TraceSet, load_traces
 from kplan.config.scenario import Scenario
 from kplan.errors import InputError
-from kplan.latency import LatencyModel, StepCost, engine_traits
+from kplan.latency import LatencyModel, StepCost, StepShape, engine_traits
 from kplan.profiles import (
     Drafter,
     EngineProfile,
@@ -51,6 +51,8 @@ class Setup:
         max_num_seqs, max_num_seqs_off: seats of a replica, with speculation (SGLang lowers them) and without.
         recorded: the recorded traces, None when the workload's fitted model generates them.
         lengths: what the load's requests are like on average.
+        off_step_s: (B,) seconds of a steady step without speculation at the mean context, by batch 1..B,
+            where B is what seats and KV cache hold.
     """
 
     scenario: Scenario
@@ -72,6 +74,7 @@ class Setup:
     workload: Workload | None
     recorded: TraceSet | None
     lengths: MeanLengths
+    off_step_s: NDArray[np.float64]
 
     @property
     def sglang(self) -> bool:
@@ -113,6 +116,9 @@ def prepare(scenario: Scenario) -> Setup:
     largest = tokens + seats * (scenario.max_k + 1)
     workload = None if recorded is not None else load_workload(scenario.workload)
     prompt_len, output_len = _lengths(scenario, recorded, workload)
+    lengths = mean_lengths(prompt_len, output_len)
+    kv_tokens_off = latency_off.kv_capacity_tokens(scenario.gpu_memory_utilization, tokens)
+    batches = np.arange(1, max(2, int(min(seats_off, kv_tokens_off / lengths.context))) + 1)
     return Setup(
         scenario=scenario,
         hardware=hardware,
@@ -126,13 +132,14 @@ def prepare(scenario: Scenario) -> Setup:
         cost=latency.compile(largest, seats, scenario.max_k),
         cost_off=latency_off.compile(tokens + seats_off, seats_off, 0),
         kv_tokens=latency.kv_capacity_tokens(scenario.gpu_memory_utilization, tokens),
-        kv_tokens_off=latency_off.kv_capacity_tokens(scenario.gpu_memory_utilization, tokens),
+        kv_tokens_off=kv_tokens_off,
         max_num_seqs=seats,
         max_num_seqs_off=seats_off,
         max_num_batched_tokens=tokens,
         workload=workload,
         recorded=recorded,
-        lengths=mean_lengths(prompt_len, output_len),
+        lengths=lengths,
+        off_step_s=latency_off.step_seconds(StepShape.decode(batches, 0, lengths.context)).total_s,
     )
 
 
