@@ -108,13 +108,21 @@ def test_acceptance_agrees_with_the_geometric_law(pair: Pair, table: Run) -> Non
     assert table.calm[ACCEPTED] / table.calm[DRAFTS] == pytest.approx(law, abs=3 * stderr)
 
 
+def _accepted_per_draft(pair: Pair, k: int) -> float:
+    expected = list(_expected(pair, k))
+    return sum(w.accepted for w in expected) / sum(w.drafts for w in expected)
+
+
 def test_more_requests_draft_the_second_k_of_the_table(pair: Pair, table: Run) -> None:
-    """Eight in flight; only the first and the last steps of the run see a batch below three."""
-    drafted_per_draft = table.busy[DRAFTED] / table.busy[DRAFTS]
-    assert BUSY_K <= drafted_per_draft < BUSY_K + 0.1 * (CALM_K - BUSY_K)
-    expected = list(_expected(pair, BUSY_K))
-    drafts, accepted = sum(w.drafts for w in expected), sum(w.accepted for w in expected)
-    assert table.busy[ACCEPTED] / table.busy[DRAFTS] == pytest.approx(accepted / drafts, rel=0.02)
+    """Eight in flight; the first and the last steps of the run see a batch below three and draft the first K.
+
+    How many those are depends on the machine's speed; the drafted tokens count them, so the accepted ones
+    follow without a guess.
+    """
+    calm_share = (table.busy[DRAFTED] / table.busy[DRAFTS] - BUSY_K) / (CALM_K - BUSY_K)
+    assert 0 <= calm_share < 0.25
+    expected = (1 - calm_share) * _accepted_per_draft(pair, BUSY_K) + calm_share * _accepted_per_draft(pair, CALM_K)
+    assert table.busy[ACCEPTED] / table.busy[DRAFTS] == pytest.approx(expected, rel=0.02)
 
 
 def test_servers_stop_when_asked_and_leave_nothing_behind(plain: Run, table: Run) -> None:
