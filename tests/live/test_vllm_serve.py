@@ -121,7 +121,9 @@ def test_more_requests_draft_the_second_k_of_the_table(pair: Pair, table: Run) -
     """
     calm_share = (table.busy[DRAFTED] / table.busy[DRAFTS] - BUSY_K) / (CALM_K - BUSY_K)
     assert 0 <= calm_share < 0.25
-    expected = (1 - calm_share) * _accepted_per_draft(pair, BUSY_K) + calm_share * _accepted_per_draft(pair, CALM_K)
+    expected = (1 - calm_share) * _accepted_per_draft(pair, BUSY_K) + calm_share * _accepted_per_draft(
+        pair, CALM_K
+    )
     assert table.busy[ACCEPTED] / table.busy[DRAFTS] == pytest.approx(expected, rel=0.02)
 
 

@@ -91,7 +91,7 @@ def _copy_of_shipped(kind: str, shipped: str, tmp_path: Path, **changes: object)
 
 
 def test_a_users_file_is_read_by_path(tmp_path: Path) -> None:
-    path = _copy_of_shipped("models", "qwen3-8b", tmp_path, name="mine", kv_bytes_per_value=1)
+    path = _copy_of_shipped("models", "qwen3-8b", tmp_path, name="mine", kv_dtype="fp8")
     assert load_model(path).kv_bytes_per_token() == load_model("qwen3-8b").kv_bytes_per_token() / 2
 
 

@@ -60,6 +60,6 @@ def test_kv_bytes_per_token(target: str, proposer: str, target_kib: int, with_dr
 @pytest.mark.parametrize("tp", [2, 4, 8])
 def test_ranks_share_weights_and_cache(tp: int) -> None:
     model = load_model("llama-3-70b")
-    whole = sum(matmul.params for matmul in model.decoder.layer_matmuls())
-    assert tp * sum(matmul.params for matmul in model.decoder.layer_matmuls(tp)) == whole
+    whole = sum(n * matmul.params for n, matmul in model.decoder.matmuls())
+    assert tp * sum(n * matmul.params for n, matmul in model.decoder.matmuls(tp)) == whole
     assert tp * model.kv_bytes_per_token(tp) == model.kv_bytes_per_token()

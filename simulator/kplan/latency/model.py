@@ -126,14 +126,14 @@ class LatencyModel:
         """FLOPs and bytes of the target pass on one rank: weights once, KV once per request, pairs per
         query."""
         model, decoder, tp = self.model, self.model.decoder, self.tp
-        layer_weights = decoder.layers * sum(matmul.params for matmul in decoder.layer_matmuls(tp))
+        layer_weights = sum(n * matmul.params for n, matmul in decoder.matmuls(tp))
         head_weights = decoder.head_matmul(tp).params
         tokens = np.add(shape.decode_tokens, shape.prefill_tokens)
         pairs = np.add(shape.decode_qk_tokens, shape.prefill_qk_tokens)
         kv_tokens = np.add(shape.decode_kv_tokens, shape.prefill_kv_tokens)
         pair_flops = 4.0 * decoder.layers * (decoder.heads // tp) * decoder.head_dim
         flops = 2.0 * (layer_weights * tokens + head_weights * np.asarray(shape.sampled_rows))
-        weights = (layer_weights + head_weights) * model.weight_bytes_per_param
+        weights = (layer_weights + head_weights) * model.weight_dtype.bytes
         return Work(
             flops=np.asarray(flops + pair_flops * pairs, dtype=np.float64),
             bytes=np.asarray(weights + model.kv_bytes_per_token(tp) * kv_tokens, dtype=np.float64),

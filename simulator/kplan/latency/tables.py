@@ -45,10 +45,10 @@ def step_cost(setup: Setup, max_tokens: int, max_seqs: int, max_k: int) -> StepC
     layer_s = host.layer_s.value * model.decoder.layers
     logits = sampler_row_s(setup, model.decoder.vocab)
     cost = StepCost(
-        target_s=_layers_s(setup, model.decoder, model.weight_bytes_per_param, graph_tokens),
-        head_s=_head_s(setup, model.decoder, model.weight_bytes_per_param, rows),
+        target_s=_layers_s(setup, model.decoder, model.weight_dtype.bytes, graph_tokens),
+        head_s=_head_s(setup, model.decoder, model.weight_dtype.bytes, rows),
         attention=ops.attention_cost(
-            calibration.attention, hardware, model.decoder, tp, model.kv_bytes_per_value
+            calibration.attention, hardware, model.decoder, tp, model.kv_dtype.bytes
         ),
         graph_tokens=max(setup.traits.capture_sizes, default=0),
         graph_floor_s=layer_s * PIECEWISE_SHARE if setup.traits.piecewise else 0.0,
@@ -83,7 +83,7 @@ def step_cost(setup: Setup, max_tokens: int, max_seqs: int, max_k: int) -> StepC
         draft_next_s=_draft_body_s(setup, drafter, drafter.decoder, one_each, first=False),
         draft_head_s=_draft_head_s(setup, drafter, drafter.decoder, rows[: len(one_each)]),
         draft_attention=ops.attention_cost(
-            calibration.attention, hardware, drafter.decoder, tp, drafter.kv_bytes_per_value
+            calibration.attention, hardware, drafter.decoder, tp, drafter.kv_dtype.bytes
         ),
         draft_pass_s=draft_pass_s(calibration, drafter),
         verify_request_s=host.verify_request_s.value,
@@ -113,7 +113,7 @@ def _layers_s(setup: Setup, decoder: Decoder, weight_bytes: float, tokens: Array
     """Matrices, elementwise work and all-reduce of all layers, without attention."""
     hardware, tp, calibration = setup.hardware, setup.tp, setup.calibration
     layer = ops.elementwise_s(calibration.elementwise, hardware, decoder, tp, tokens)
-    for matmul in decoder.layer_matmuls(tp):
+    for matmul in decoder.blocks(tp)[-1].matmuls:
         layer = layer + ops.gemm_s(setup.gemm, hardware, tokens, matmul, weight_bytes)
     if tp > 1:
         message = tokens * decoder.hidden * ops.GEMM_BYTES_PER_VALUE
@@ -132,14 +132,14 @@ def _head_s(setup: Setup, decoder: Decoder, weight_bytes: float, rows: Array) ->
 
 def _draft_body_s(setup: Setup, drafter: Drafter, decoder: Decoder, tokens: Array, *, first: bool) -> Array:
     """A drafter pass without attention and head; the hidden-state projection runs when it has input."""
-    body = _layers_s(setup, decoder, drafter.weight_bytes_per_param, tokens)
+    body = _layers_s(setup, decoder, drafter.weight_dtype.bytes, tokens)
     fusion = drafter.fusion(setup.tp)
     if fusion is not None and (first or drafter.fuses_every_pass):
-        body = body + ops.gemm_s(setup.gemm, setup.hardware, tokens, fusion, drafter.weight_bytes_per_param)
+        body = body + ops.gemm_s(setup.gemm, setup.hardware, tokens, fusion, drafter.weight_dtype.bytes)
     return body
 
 
 def _draft_head_s(setup: Setup, drafter: Drafter, decoder: Decoder, rows: Array) -> Array:
     """The drafter's LM head and one reading of its logits for the argmax."""
-    head = _head_s(setup, decoder, drafter.weight_bytes_per_param, rows)
+    head = _head_s(setup, decoder, drafter.weight_dtype.bytes, rows)
     return head + rows * sampler_row_s(setup, decoder.vocab) * ops.GEMM_BYTES_PER_VALUE

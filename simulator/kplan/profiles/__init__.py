@@ -1,6 +1,13 @@
 """Hardware, models, drafters, calibrations and engines: loaded from kplan_profiles or a user's file."""
 
-from kplan.profiles.architecture import Decoder, Matmul
+from kplan.profiles.architecture import (
+    Block,
+    Decoder,
+    LatentAttention,
+    Matmul,
+    MixtureOfExperts,
+    SlidingWindow,
+)
 from kplan.profiles.calibration import (
     AllReduceFit,
     AttentionFit,
@@ -10,7 +17,8 @@ from kplan.profiles.calibration import (
     HostFit,
     SamplerFit,
 )
-from kplan.profiles.drafter import Drafter, DrafterKind
+from kplan.profiles.drafter import Drafter, DrafterKind, Tree
+from kplan.profiles.dtype import Dtype
 from kplan.profiles.engine import EngineProfile, GraphSizes, GraphUnit, MemoryTier
 from kplan.profiles.hardware import Hardware
 from kplan.profiles.load import (
@@ -29,10 +37,12 @@ __all__ = [
     "KINDS",
     "AllReduceFit",
     "AttentionFit",
+    "Block",
     "Calibration",
     "Decoder",
     "Drafter",
     "DrafterKind",
+    "Dtype",
     "ElementwiseFit",
     "EngineProfile",
     "GemmFit",
@@ -40,11 +50,15 @@ __all__ = [
     "GraphUnit",
     "Hardware",
     "HostFit",
+    "LatentAttention",
     "Matmul",
     "MemoryTier",
+    "MixtureOfExperts",
     "Model",
     "ProfileLine",
     "SamplerFit",
+    "SlidingWindow",
+    "Tree",
     "available",
     "load_calibration",
     "load_drafter",

@@ -103,6 +103,8 @@ class Calibration:
         summary: one line for listings.
         gemm: the GEMM model predictions use.
         gemm_alternate: a second source of GEMM times; the distance between both is the band.
+        gemm_fp8: with fp8 weights and activations; None when nothing of the kind was measured.
+        attention_fp8: with an fp8 KV cache; None when nothing of the kind was measured.
         all_reduce: ranks -> fit.
     """
 
@@ -116,6 +118,8 @@ class Calibration:
     sampler: SamplerFit
     host: HostFit
     provenance: Provenance
+    gemm_fp8: GemmFit | None = None
+    attention_fp8: AttentionFit | None = None
 
     def slower(self, factor: float) -> Calibration:
         """A calibration in which every time is ``factor`` times longer (efficiencies fall accordingly)."""
@@ -126,20 +130,25 @@ class Calibration:
                 scaled(fit.t0_s, times), scaled(fit.bandwidth_eff, rates), scaled(fit.flops_eff, rates), fit.p
             )
 
-        attention, host, sampler = self.attention, self.host, self.sampler
+        def attention(fit: AttentionFit) -> AttentionFit:
+            return AttentionFit(
+                t0_s=scaled(fit.t0_s, times),
+                tile_s=scaled(fit.tile_s, times),
+                bandwidth_eff=scaled(fit.bandwidth_eff, rates),
+                p=fit.p,
+                prefill_bandwidth_eff=scaled(fit.prefill_bandwidth_eff, rates),
+                flops_eff=scaled(fit.flops_eff, rates),
+            )
+
+        host, sampler = self.host, self.sampler
         return Calibration(
             hardware=self.hardware,
             summary=self.summary,
             gemm=gemm(self.gemm),
             gemm_alternate=None if self.gemm_alternate is None else gemm(self.gemm_alternate),
-            attention=AttentionFit(
-                t0_s=scaled(attention.t0_s, times),
-                tile_s=scaled(attention.tile_s, times),
-                bandwidth_eff=scaled(attention.bandwidth_eff, rates),
-                p=attention.p,
-                prefill_bandwidth_eff=scaled(attention.prefill_bandwidth_eff, rates),
-                flops_eff=scaled(attention.flops_eff, rates),
-            ),
+            gemm_fp8=None if self.gemm_fp8 is None else gemm(self.gemm_fp8),
+            attention=attention(self.attention),
+            attention_fp8=None if self.attention_fp8 is None else attention(self.attention_fp8),
             elementwise=ElementwiseFit(
                 scaled(self.elementwise.t0_s, times), scaled(self.elementwise.bandwidth_eff, rates)
             ),

@@ -6,8 +6,7 @@ from typing import TypeVar
 
 from kplan.profiles import calibration as cal
 from kplan.profiles import schema
-from kplan.profiles.architecture import Decoder
-from kplan.profiles.drafter import Drafter
+from kplan.profiles.drafter import Drafter, Tree
 from kplan.profiles.engine import EngineProfile, GraphSizes, MemoryTier
 from kplan.profiles.hardware import Hardware
 from kplan.profiles.model import Model
@@ -22,6 +21,8 @@ def hardware(file: schema.HardwareFile) -> Hardware:
         memory_bytes=file.memory_bytes.figure(file.sources),
         bandwidth_bytes_s=file.bandwidth_bytes_s.figure(file.sources),
         peak_flops=file.peak_flops.figure(file.sources),
+        peak_flops_fp8=None if file.peak_flops_fp8 is None else file.peak_flops_fp8.figure(file.sources),
+        link_bytes_s=None if file.link_bytes_s is None else file.link_bytes_s.figure(file.sources),
         provenance=file.provenance.provenance(),
     )
 
@@ -31,10 +32,12 @@ def model(file: schema.ModelFile) -> Model:
         name=file.name,
         hf_id=file.hf_id,
         summary=file.summary,
-        decoder=Decoder(**file.decoder.model_dump()),
+        decoder=file.decoder.decoder(),
         tied_embeddings=file.tied_embeddings,
-        weight_bytes_per_param=file.weight_bytes_per_param,
-        kv_bytes_per_value=file.kv_bytes_per_value,
+        weight_dtype=file.weight_dtype,
+        kv_dtype=file.kv_dtype,
+        mtp_layers=file.mtp_layers,
+        max_context=file.max_context,
         provenance=file.provenance.provenance(),
     )
 
@@ -48,13 +51,15 @@ def drafter(file: schema.DrafterFile) -> Drafter:
         targets=file.targets,
         engine_methods=file.engine_methods,
         summary=file.summary,
-        decoder=None if file.decoder is None else Decoder(**file.decoder.model_dump()),
+        decoder=None if file.decoder is None else file.decoder.decoder(),
         fused_hidden=file.fused_hidden,
         fuses_every_pass=file.fuses_every_pass,
         own_embedding=file.own_embedding,
         own_head=file.own_head,
-        weight_bytes_per_param=file.weight_bytes_per_param,
-        kv_bytes_per_value=file.kv_bytes_per_value,
+        weight_dtype=file.weight_dtype,
+        kv_dtype=file.kv_dtype,
+        tree=None if file.tree is None else Tree(**file.tree.model_dump()),
+        kv_budget=file.kv_budget,
         provenance=file.provenance.provenance(),
     )
 
@@ -90,7 +95,9 @@ def calibration(file: schema.CalibrationFile) -> cal.Calibration:
         summary=file.summary,
         gemm=fit(cal.GemmFit, file.gemm),
         gemm_alternate=None if file.gemm_alternate is None else fit(cal.GemmFit, file.gemm_alternate),
+        gemm_fp8=None if file.gemm_fp8 is None else fit(cal.GemmFit, file.gemm_fp8),
         attention=fit(cal.AttentionFit, file.attention),
+        attention_fp8=None if file.attention_fp8 is None else fit(cal.AttentionFit, file.attention_fp8),
         elementwise=fit(cal.ElementwiseFit, file.elementwise),
         all_reduce={ranks: fit(cal.AllReduceFit, entry) for ranks, entry in file.all_reduce.items()},
         sampler=fit(cal.SamplerFit, file.sampler),

@@ -7,15 +7,29 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kplan.profiles.architecture import Decoder, Matmul
+from kplan.profiles.dtype import Dtype
 from kplan.provenance import Provenance
 
 
 class DrafterKind(StrEnum):
     """How a drafter works, which is how it is priced."""
 
-    HEAD = "head"  # autoregressive head on the target's hidden states (EAGLE, EAGLE-3)
-    MODEL = "model"  # a smaller model of its own
+    HEAD = "head"  # autoregressive head on the target's hidden states (EAGLE, EAGLE-3, MTP)
+    MODEL = "model"  # a smaller model of its own, autoregressive
+    PARALLEL = "parallel"  # all K drafts in one pass over K mask tokens (PARD, P-EAGLE, DFlash)
+    SELF = "self"  # the target itself with a small part of its KV cache (MagicDec)
     LOOKUP = "lookup"  # matching in the context, on the CPU
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A draft tree instead of a chain: ``depth`` passes, each over ``topk`` tokens per request.
+
+    K is then the number of drafted nodes that the target verifies.
+    """
+
+    depth: int
+    topk: int
 
 
 @dataclass(frozen=True)
@@ -24,19 +38,20 @@ class Drafter:
 
     Attributes:
         name: profile name.
-        proposer: name on the command line: ngram, eagle, eagle3, draft-model.
+        proposer: name on the command line: ngram, eagle, eagle3, mtp, draft-model, ...
         kind: how it is priced.
         hf_id: Hugging Face repository; None for a lookup.
         targets: names of the models it drafts for; ``("*",)`` for any.
         engine_methods: engine -> its name for the method.
         summary: one line for listings.
-        decoder: its layers and LM head; None for a lookup.
+        decoder: its layers and LM head; None for a lookup and for the target itself.
         fused_hidden: hidden vectors that its input projection reduces to one (EAGLE 2, EAGLE-3 3, else 0).
         fuses_every_pass: the projection runs at every pass (EAGLE), not only on verified tokens (EAGLE-3).
         own_embedding: it holds an embedding of its own.
         own_head: it holds an LM head of its own (else it uses the target's).
-        weight_bytes_per_param: 2 for bf16.
-        kv_bytes_per_value: 2 for a bf16 KV cache.
+        weight_dtype, kv_dtype: of its matrices and of its KV cache.
+        tree: it drafts a tree.
+        kv_budget: tokens of KV cache that a pass of SELF attends to.
         provenance: source of the architecture.
     """
 
@@ -53,8 +68,10 @@ class Drafter:
     fuses_every_pass: bool = False
     own_embedding: bool = False
     own_head: bool = False
-    weight_bytes_per_param: float = 2.0
-    kv_bytes_per_value: float = 2.0
+    weight_dtype: Dtype = Dtype.BF16
+    kv_dtype: Dtype = Dtype.BF16
+    tree: Tree | None = None
+    kv_budget: int | None = None
 
     def fusion(self, tp: int = 1) -> Matmul | None:
         """The input projection; engines replicate it on every rank, so ``tp`` leaves it whole."""
@@ -71,7 +88,7 @@ class Drafter:
         vocab = self.decoder.vocab * self.decoder.hidden
         fusion = self.fusion()
         return (
-            self.decoder.layers * self.decoder.layer_params()
+            self.decoder.layers_params()
             + (fusion.params if fusion else 0)
             + vocab * (int(self.own_embedding) + int(self.own_head))
         )
@@ -80,8 +97,8 @@ class Drafter:
         """Bytes of added weights on one of ``tp`` ranks."""
         fusion = self.fusion()
         whole = fusion.params if fusion else 0
-        return ((self.params - whole) / tp + whole) * self.weight_bytes_per_param
+        return ((self.params - whole) / tp + whole) * self.weight_dtype.bytes
 
     def kv_bytes_per_token(self, tp: int = 1) -> float:
         """Bytes of KV cache that one token adds on one of ``tp`` ranks."""
-        return 0.0 if self.decoder is None else self.decoder.kv_values_per_token(tp) * self.kv_bytes_per_value
+        return 0.0 if self.decoder is None else self.decoder.kv_values_per_token(tp) * self.kv_dtype.bytes

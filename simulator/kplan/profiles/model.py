@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kplan.profiles.architecture import Decoder
+from kplan.profiles.dtype import Dtype
 from kplan.provenance import Provenance
 
 
 @dataclass(frozen=True)
 class Model:
-    """A dense decoder-only model.
+    """A decoder-only model.
 
     Attributes:
         name: profile name, for example ``llama-3.1-8b``.
@@ -18,8 +19,10 @@ class Model:
         summary: one line for listings.
         decoder: its architecture.
         tied_embeddings: the LM head is the embedding matrix.
-        weight_bytes_per_param: 2 for bf16.
-        kv_bytes_per_value: 2 for a bf16 KV cache.
+        weight_dtype: of the layers' matrices; embeddings, LM head, router and norms stay bf16.
+        kv_dtype: of the KV cache.
+        mtp_layers: multi-token-prediction layers that the checkpoint holds; their weights are the drafter's.
+        max_context: longest sequence that it was made for; None when not stated.
         provenance: source of the architecture.
     """
 
@@ -28,9 +31,11 @@ class Model:
     summary: str
     decoder: Decoder
     tied_embeddings: bool
-    weight_bytes_per_param: float
-    kv_bytes_per_value: float
     provenance: Provenance
+    weight_dtype: Dtype = Dtype.BF16
+    kv_dtype: Dtype = Dtype.BF16
+    mtp_layers: int = 0
+    max_context: int | None = None
 
     @property
     def params(self) -> int:
@@ -38,12 +43,14 @@ class Model:
         decoder = self.decoder
         vocab_matrices = 1 if self.tied_embeddings else 2
         embedding = vocab_matrices * decoder.vocab * decoder.hidden
-        return decoder.layers * decoder.layer_params() + embedding + decoder.hidden
+        return decoder.layers_params() + embedding + decoder.hidden
 
     def weight_bytes(self, tp: int = 1) -> float:
         """Bytes of weights on one of ``tp`` ranks."""
-        return self.params * self.weight_bytes_per_param / tp
+        quantized = sum(n * matmul.params for n, matmul in self.decoder.matmuls() if matmul.quantized)
+        rest = (self.params - quantized) * Dtype.BF16.bytes
+        return (quantized * self.weight_dtype.bytes + rest) / tp
 
     def kv_bytes_per_token(self, tp: int = 1) -> float:
         """Bytes of KV cache that one token takes on one of ``tp`` ranks."""
-        return self.decoder.kv_values_per_token(tp) * self.kv_bytes_per_value
+        return self.decoder.kv_values_per_token(tp) * self.kv_dtype.bytes

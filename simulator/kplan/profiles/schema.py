@@ -6,16 +6,17 @@ entry of the file's ``sources`` map, so a long citation is written once.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kplan.errors import InputError
+from kplan.profiles.architecture import Decoder, LatentAttention, MixtureOfExperts, SlidingWindow
 from kplan.profiles.drafter import DrafterKind
+from kplan.profiles.dtype import Dtype
 from kplan.profiles.engine import GraphUnit
 from kplan.provenance import Figure, Kind, Provenance
 
-Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -60,12 +61,35 @@ class HardwareFile(Entry):
     memory_bytes: FigureEntry
     bandwidth_bytes_s: FigureEntry
     peak_flops: FigureEntry
+    peak_flops_fp8: FigureEntry | None = None
+    link_bytes_s: FigureEntry | None = None
     sources: dict[str, str]
     provenance: ProvenanceEntry
 
 
+class LatentEntry(Entry):
+    q_rank: Annotated[int, Field(ge=0)]
+    kv_rank: Count
+    rope_dim: Count
+    nope_dim: Count
+    v_dim: Count
+
+
+class WindowEntry(Entry):
+    tokens: Count
+    layers: Count
+
+
+class ExpertsEntry(Entry):
+    experts: Count
+    active: Count
+    intermediate: Count
+    shared_intermediate: Annotated[int, Field(ge=0)] = 0
+    dense_layers: Annotated[int, Field(ge=0)] = 0
+
+
 class DecoderEntry(Entry):
-    """Architecture of a dense decoder."""
+    """Architecture of a decoder."""
 
     layers: Count
     hidden: Count
@@ -75,6 +99,28 @@ class DecoderEntry(Entry):
     intermediate: Count
     vocab: Count
     attention_inputs: Count = 1
+    latent: LatentEntry | None = None
+    window: WindowEntry | None = None
+    moe: ExpertsEntry | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.window is not None and self.window.layers > self.layers:
+            raise ValueError(f"window.layers is {self.window.layers}, but there are {self.layers} layers")
+        if self.moe is not None:
+            if self.moe.active > self.moe.experts:
+                raise ValueError(f"moe.active is {self.moe.active}, but there are {self.moe.experts} experts")
+            if self.moe.dense_layers >= self.layers:
+                raise ValueError(f"moe.dense_layers must leave a routed layer of {self.layers}")
+        return self
+
+    def decoder(self) -> Decoder:
+        return Decoder(
+            **self.model_dump(exclude={"latent", "window", "moe"}),
+            latent=None if self.latent is None else LatentAttention(**self.latent.model_dump()),
+            window=None if self.window is None else SlidingWindow(**self.window.model_dump()),
+            moe=None if self.moe is None else MixtureOfExperts(**self.moe.model_dump()),
+        )
 
 
 class ModelFile(Entry):
@@ -85,9 +131,16 @@ class ModelFile(Entry):
     summary: str
     decoder: DecoderEntry
     tied_embeddings: bool
-    weight_bytes_per_param: Positive = 2.0
-    kv_bytes_per_value: Positive = 2.0
+    weight_dtype: Dtype = Dtype.BF16
+    kv_dtype: Dtype = Dtype.BF16
+    mtp_layers: Annotated[int, Field(ge=0)] = 0
+    max_context: Count | None = None
     provenance: ProvenanceEntry
+
+
+class TreeEntry(Entry):
+    depth: Count
+    topk: Count
 
 
 class DrafterFile(Entry):
@@ -105,8 +158,10 @@ class DrafterFile(Entry):
     fuses_every_pass: bool = False
     own_embedding: bool = False
     own_head: bool = False
-    weight_bytes_per_param: Positive = 2.0
-    kv_bytes_per_value: Positive = 2.0
+    weight_dtype: Dtype = Dtype.BF16
+    kv_dtype: Dtype = Dtype.BF16
+    tree: TreeEntry | None = None
+    kv_budget: Count | None = None
     provenance: ProvenanceEntry
 
 
@@ -192,7 +247,9 @@ class CalibrationFile(Entry):
     summary: str
     gemm: GemmEntry
     gemm_alternate: GemmEntry | None = None
+    gemm_fp8: GemmEntry | None = None
     attention: AttentionEntry
+    attention_fp8: AttentionEntry | None = None
     elementwise: ElementwiseEntry
     all_reduce: dict[int, AllReduceEntry]
     sampler: SamplerEntry
