@@ -12,6 +12,7 @@ from kplan.config.scenario import Scenario
 from kplan.errors import InputError
 from kplan.latency import LatencyModel, StepCost, StepShape, engine_traits
 from kplan.profiles import (
+    Calibration,
     Drafter,
     EngineProfile,
     Hardware,
@@ -82,8 +83,14 @@ class Setup:
         return self.engine.name == "sglang"
 
 
-def prepare(scenario: Scenario) -> Setup:
+def prepare(
+    scenario: Scenario, *, calibration: Calibration | None = None, engine: EngineProfile | None = None
+) -> Setup:
     """Resolve every name of ``scenario``.
+
+    Args:
+        calibration: instead of the one that ships for the hardware.
+        engine: instead of the release that the scenario names.
 
     Raises:
         InputError: an unknown name, or a combination no profile covers.
@@ -92,8 +99,8 @@ def prepare(scenario: Scenario) -> Setup:
     hardware = load_hardware(scenario.hardware)
     model = load_model(scenario.model)
     drafter = load_drafter(scenario.proposer, model)
-    engine = load_engine(scenario.engine)
-    calibration = load_calibration(hardware.name)
+    engine = engine or load_engine(scenario.engine)
+    calibration = calibration or load_calibration(hardware.name)
     default_tokens, default_seats = engine.limits(hardware, drafting=True)
     seats = scenario.max_num_seqs or default_seats
     tokens = scenario.max_num_batched_tokens or default_tokens
