@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kplan.registry import parse_policy
-from kplan.search.recommend import choose, simplicity
+from kplan.search.choose import choose, simplicity
 
 
 def stand_in(text: str, tpots: list[float], saturated: bool = False) -> Any:

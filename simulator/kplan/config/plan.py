@@ -96,6 +96,17 @@ class BatchRange(Record):
     k: int
 
 
+class Band(Record):
+    """The same question answered on the second source of GEMM times: how sure the step times are."""
+
+    source: str = Field(description="where those GEMM times come from")
+    tpot_ms: float | None = Field(description="of the recommended policy there; None when it saturates")
+    speedup_vs_off: float | None
+    policy: str | None = Field(description="what would be recommended there; None: nothing serves the load")
+    flips: bool = Field(description="that is another policy")
+    loss: float | None = Field(description="TPOT of the recommended policy there over that one's, less 1")
+
+
 class Answer(Record):
     """What to run and why."""
 
@@ -112,6 +123,7 @@ class Answer(Record):
         description="one reason a line: bound, batches visited, gap to the oracle ..."
     )
     max_qps: float | None = Field(description="largest rate that the recommended replicas sustain")
+    band: Band | None = Field(None, description="None when the calibration has one source of GEMM times")
 
 
 class Assumption(Record):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kplan.profiles.figures import scaled
 from kplan.provenance import Figure, Provenance
@@ -120,6 +120,12 @@ class Calibration:
     provenance: Provenance
     gemm_fp8: GemmFit | None = None
     attention_fp8: AttentionFit | None = None
+
+    def alternate(self) -> Calibration | None:
+        """The same on its second source of GEMM times; None when there is one source."""
+        if self.gemm_alternate is None:
+            return None
+        return replace(self, gemm=self.gemm_alternate, gemm_alternate=None)
 
     def slower(self, factor: float) -> Calibration:
         """A calibration in which every time is ``factor`` times longer (efficiencies fall accordingly)."""

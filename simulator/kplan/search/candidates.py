@@ -63,12 +63,41 @@ def greedy_table(rate: NDArray[np.float64]) -> tuple[BatchRange, ...]:
         if chosen and row[chosen[-1]] >= best * (1 - TIE):
             chosen.append(chosen[-1])
         else:
-            chosen.append(int(np.flatnonzero(row >= best * (1 - TIE))[0]))
+            chosen.append(best_k(row))
     starts = [0, *[i for i in range(1, len(chosen)) if chosen[i] != chosen[i - 1]]]
     ends: list[int | None] = [*starts[1:], None]
     return tuple(
         BatchRange(start=start + 1, end=end, k=chosen[start]) for start, end in zip(starts, ends, strict=True)
     )
+
+
+def best_k(rate: NDArray[np.float64]) -> int:
+    """The smallest K whose rate is within TIE of the best of (max_k + 1,) rates."""
+    return int(np.flatnonzero(rate >= rate.max() * (1 - TIE))[0])
+
+
+def longer_context(
+    latency: LatencyModel, curve: WalkCurve, batch: int, context: float, room_tokens: int
+) -> tuple[int, int, int] | None:
+    """Whether longer contexts change the best K of a batch, as reading the KV cache makes it memory-bound.
+
+    The context is doubled until the batch no longer fits the KV cache.
+
+    Args:
+        context: mean context now, tokens.
+        room_tokens: tokens that the KV cache holds.
+
+    Returns:
+        (best K now, the first doubled context at which another K is best, that K), None when none is.
+    """
+    now = best_k(rates(latency, curve, batch, context)[-1])
+    longer = 2 * context
+    while batch * longer <= room_tokens:
+        then = best_k(rates(latency, curve, batch, longer)[-1])
+        if then != now:
+            return now, round(longer), then
+        longer *= 2
+    return None
 
 
 def table_text(table: tuple[BatchRange, ...]) -> str:

@@ -6,25 +6,27 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kplan import metrics
 from kplan.config.plan import Plan, Question
 from kplan.config.scenario import Scenario
 from kplan.errors import InfeasibleError, InputError
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import PolicySpec
 from kplan.search import evidence, words
+from kplan.search.band import judge_band
 from kplan.search.candidates import (
-    TIE,
     candidate_specs,
     greedy_table,
+    longer_context,
     rates,
     walk_curve,
 )
+from kplan.search.choose import choose, simplicity
 from kplan.search.evaluate import (
     ATTAINMENT,
     Evaluated,
     evaluate,
     meets_slo,
-    paired_speedup,
     result,
     runnable,
     slo_share,
@@ -51,13 +53,13 @@ class Judged:
     """Every policy evaluated at one number of replicas, and the choice among those the engine can run.
 
     Attributes:
-        requests: simulated per replication.
+        drawn: the requests of each replication.
         fit: those that the engine can run, that keep up and meet the SLOs.
         best: None when every policy that the engine can run is saturated or misses the SLOs.
     """
 
     replicas: int
-    requests: int
+    drawn: tuple[Drawn, ...]
     all: tuple[Evaluated, ...]
     fit: tuple[Evaluated, ...]
     best: Evaluated | None
@@ -91,7 +93,13 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     chosen = judged.best or _least_bad(setup, judged)
     points = evidence.k_curve(setup, curve, chosen)
     question = _question(setup, judged, chosen)
-    answer = words.answer(setup, judged, chosen, table, sizing.per_replica, points, sample.trace.recorded_k)
+    progress("judging the answer on the other source of step times")
+    rivals = [one for one in judged.all if runnable(setup, one.spec)]
+    band = judge_band(setup, chosen, rivals, judged.drawn, sample, judged.replicas)
+    batch = max(1, round(metrics.mean_batch(chosen.runs)))
+    longer = longer_context(setup.latency_table, curve, batch, setup.lengths.context, setup.kv_tokens)
+    given = words.Given(table, sizing.per_replica, points, sample.trace.recorded_k, band, longer)
+    answer = words.answer(setup, judged, chosen, given)
     return Plan(
         question=question,
         answer=answer,
@@ -186,32 +194,7 @@ class Sizing:
         fit = [
             one for one in done if one.spec in self._runnable and not one.saturated and meets_slo(setup, one)
         ]
-        return Judged(replicas, n, tuple(done), tuple(fit), choose(fit))
-
-
-def choose(fit: Sequence[Evaluated]) -> Evaluated | None:
-    """The lowest mean TPOT; within 1% of it, or when the paired interval holds 1, the simplest policy."""
-    fit = [one for one in fit if math.isfinite(one.tpot_s)]
-    if not fit:
-        return None
-    best = min(fit, key=lambda one: one.tpot_s)
-
-    def as_good(one: Evaluated) -> bool:
-        if one.tpot_s <= best.tpot_s * (1 + TIE):
-            return True
-        pair = paired_speedup(one, best)
-        return pair is not None and pair[1] is not None and pair[1][0] <= 1.0
-
-    return min((one for one in fit if as_good(one)), key=lambda one: simplicity(one.spec))
-
-
-def simplicity(spec: PolicySpec) -> tuple[int, int]:
-    """Sort key: off, then fixed by K, then tables, then policies that adapt while they run."""
-    if is_off(spec):
-        return 0, 0
-    if spec.name == "fixed":
-        return 1, int(spec.text.removeprefix("fixed:"))
-    return (2, spec.text.count(",")) if spec.name == "table" else (3, 0)
+        return Judged(replicas, tuple(drawn), tuple(done), tuple(fit), choose(fit))
 
 
 def _least_bad(setup: Setup, judged: Judged) -> Evaluated:
@@ -243,7 +226,7 @@ def _question(setup: Setup, judged: Judged, chosen: Evaluated) -> Question:
         max_k=s.max_k,
         max_num_seqs=setup.max_num_seqs_off if is_off(chosen.spec) else setup.max_num_seqs,
         max_num_batched_tokens=setup.max_num_batched_tokens,
-        requests=judged.requests,
+        requests=len(judged.drawn[0].prompt_len),
         replications=s.replications,
         seed=s.seed,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kplan import metrics
-from kplan.config.plan import Answer, BatchRange, KCurvePoint
+from kplan.config.plan import Answer, Band, BatchRange, KCurvePoint
 from kplan.config.scenario import Scenario
 from kplan.search.candidates import TIE, table_text
 from kplan.search.evaluate import OVER, Evaluated, batch_quantiles, paired_speedup, runnable
@@ -18,6 +19,27 @@ from kplan.simulate import Setup
 
 if TYPE_CHECKING:
     from kplan.search.recommend import Judged
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the words are about, beside the policies themselves.
+
+    Attributes:
+        table: the best K by batch in steady steps.
+        per_replica: sustained requests/s of one replica by policy text.
+        points: the K curve at the load's own batch.
+        recorded_k: K of the recording behind the acceptance.
+        band: the answer on the second source of GEMM times.
+        longer: (best K at the mean batch, a longer context, its best K) when a longer context changes it.
+    """
+
+    table: tuple[BatchRange, ...]
+    per_replica: dict[str, float]
+    points: Sequence[KCurvePoint]
+    recorded_k: int
+    band: Band | None
+    longer: tuple[int, int, int] | None
 
 
 def slo_text(scenario: Scenario) -> str:
@@ -48,31 +70,24 @@ def policy_text(text: str, proposer: str) -> str:
     return f"{text} ({proposer})"
 
 
-def answer(
-    setup: Setup,
-    judged: Judged,
-    chosen: Evaluated,
-    table: tuple[BatchRange, ...],
-    per_replica: dict[str, float],
-    points: Sequence[KCurvePoint],
-    recorded_k: int,
-) -> Answer:
+def answer(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> Answer:
     """Put the verdict into the record that ``recommend`` prints."""
     text = chosen.spec.text
     saturated = judged.best is None and chosen.saturated
-    sentence = _served(setup, judged, chosen, per_replica)
+    sentence = _served(setup, judged, chosen, given.per_replica)
     if judged.best is None:
-        sentence = _falls_short(setup, judged, chosen, per_replica)
+        sentence = _falls_short(setup, judged, chosen, given.per_replica)
     return Answer(
         policy=text,
         k=fixed_k(text),
-        table=table if text.startswith("table:") else None,
+        table=given.table if text.startswith("table:") else None,
         replicas=judged.replicas,
         saturated=saturated,
         feasible=judged.best is not None,
         words=sentence,
-        why=tuple(_reasons(setup, judged, chosen, table, points, recorded_k)),
+        why=tuple(_reasons(setup, judged, chosen, given)),
         max_qps=chosen.max_qps if setup.scenario.qps is not None else None,
+        band=given.band,
     )
 
 
@@ -138,22 +153,17 @@ def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: d
     return f"No policy meets {slo_text(s)} on {where} at {_load_text(setup)}; add replicas or loosen the SLO."
 
 
-def _reasons(
-    setup: Setup,
-    judged: Judged,
-    chosen: Evaluated,
-    table: tuple[BatchRange, ...],
-    points: Sequence[KCurvePoint],
-    recorded_k: int,
-) -> list[str]:
+def _reasons(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> list[str]:
     visited = batch_quantiles(chosen, 0.05, 0.95)
-    reasons = [_bound_text(chosen, points, visited)]
+    reasons = [_bound_text(chosen, given.points, visited)]
     reasons.extend(_rivals(judged, chosen))
     reasons.extend(_oracle_gap(judged, chosen))
-    reasons.append(_table_reason(chosen, table, visited))
+    reasons.append(_table_reason(chosen, given.table, visited))
+    reasons.extend(_context_reason(chosen, given.longer))
+    reasons.extend(_band_reason(setup, given.band))
     if any(run.preemptions for run in chosen.runs):
         reasons.append("The KV cache runs full and requests are preempted: give a replica more GPUs.")
-    reasons.extend(caveats(setup, recorded_k))
+    reasons.extend(caveats(setup, given.recorded_k))
     return reasons
 
 
@@ -184,6 +194,39 @@ def _table_reason(chosen: Evaluated, table: tuple[BatchRange, ...], visited: tup
     if turn is None or chosen.spec.text == table_text(table):
         return f"{listed}."
     return f"{listed}. What would change the answer: batches from {turn.start} on, best at K = {turn.k}."
+
+
+def _context_reason(chosen: Evaluated, longer: tuple[int, int, int] | None) -> list[str]:
+    if longer is None:
+        return []
+    now, context, then = longer
+    batch = round(metrics.mean_batch(chosen.runs))
+    why = (
+        "reading the KV cache then bounds the step, and verifying more tokens costs little"
+        if then > now
+        else "drafting then costs more than it saves"
+    )
+    return [
+        f"With contexts of {context:,} tokens a steady batch of {batch} is best at K = {then} instead of "
+        f"{now}: {why}."
+    ]
+
+
+def _band_reason(setup: Setup, band: Band | None) -> list[str]:
+    """Whether the choice flips on the second source of GEMM times."""
+    if band is None:
+        return []
+    told = "it saturates" if band.tpot_ms is None else f"TPOT is {band.tpot_ms:.2f} ms"
+    if band.speedup_vs_off is not None:
+        told += f", {band.speedup_vs_off:.2f}x over no speculation"
+    lead = f"On the other source of GEMM times ({band.source.split(',')[0]}) {told}"
+    if not band.flips or band.policy is None:
+        return [f"{lead}, and the choice holds."]
+    cost = "" if band.loss is None else f", {band.loss:.1%} faster"
+    return [
+        f"{lead}: there the choice flips to {policy_text(band.policy, setup.scenario.proposer)}{cost}. "
+        "Calibrate on your own GPU to decide (kplan calibrate)."
+    ]
 
 
 def _rivals(judged: Judged, chosen: Evaluated) -> list[str]:
