@@ -145,5 +145,6 @@ def _stem(file: Traversable) -> str:
 
 def close(text: str, names: list[str]) -> str:
     """ "did you mean ...?" with the names most like ``text``; "" when none is."""
-    matches = get_close_matches(text.lower(), names, n=3, cutoff=0.5)
+    begun = [name for name in names if text and name.startswith(text.lower())]
+    matches = begun[:3] or get_close_matches(text.lower(), names, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(matches)}?" if matches else ""

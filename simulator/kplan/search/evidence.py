@@ -161,8 +161,8 @@ def _unmeasured(setup: Setup) -> Iterator[str]:
         yield "Attention over an fp8 KV cache is not measured: priced as in bf16 with half the bytes."
     if model.decoder.moe is not None:
         yield (
-            "Routed experts are not measured: they are priced like dense products of their sizes, with tokens "
-            "spread evenly over them."
+            "Routed experts are not measured: they are priced like dense products of their sizes, with the "
+            "tokens spread evenly over them."
         )
 
 
