@@ -35,6 +35,7 @@ SGLANG_KEYS = {
     "max-running-requests",
     "speculative-algorithm",
     "speculative-draft-model-path",
+    "speculative-draft-model-quantization",
     "speculative-num-steps",
     "speculative-eagle-topk",
     "speculative-num-draft-tokens",

@@ -127,6 +127,8 @@ def test_formats_become_the_engines_own_flags(
         found = {key: config[key] for key in ("quantization", "kv-cache-dtype") if key in config}
         assert found == expected
         assert note in text
+        # the head was planned in bf16; SGLang would quantize it with the target
+        assert ("unquant" in text) == (name == "sglang" and "quantization" in expected)
 
 
 def test_a_quantized_checkpoint_keeps_its_own_format() -> None:

@@ -60,6 +60,9 @@ def export_sglang(plan: Plan, model: ServedModel, drafter: ServedDrafter | None)
     ladder = _ladder(form, drafter)
     if form.max_k > 0:
         content |= _flags(form, model, drafter)
+        if "quantization" in content and "speculative-draft-model-path" in content:
+            # Left out, the drafter's weights are quantized like the target's, which was not planned.
+            content["speculative-draft-model-quantization"] = "unquant"
         adaptive = isinstance(form, Ladder) or not form.fixed
         if adaptive:
             content |= {"speculative-adaptive": True, "speculative-adaptive-config": _ADAPTIVE_FILE}
