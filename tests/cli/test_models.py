@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import kplan_profiles
 from kplan.cli.app import run
 from tests.cli.test_commands import answer
 from tests.profiles.test_hf_config import LLAMA, RELEASED, written
@@ -69,6 +70,22 @@ def test_fp8_weights_are_faster_and_leave_room(capsys: pytest.CaptureFixture[str
     assert run(["simulate", *argv[1:], "--model", "llama-3.1-70b", "--quantization", "int4", "--json"]) == 0
 
 
+def test_a_calibration_of_ones_own_takes_the_place_of_a_borrowed_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = Path(kplan_profiles.__file__).parent / "calibrations" / "h100-sxm.yaml"
+    record = yaml.safe_load(shipped.read_text(encoding="utf-8")) | {"hardware": "h200"}
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(yaml.safe_dump(record), encoding="utf-8")
+    argv = ["simulate", "--hardware", "h200", "--policy", "off", *TINY]
+    borrowed, own = answer(capsys, *argv), answer(capsys, *argv, "--calibration", str(mine))
+    assert own["tpot_ms"] == borrowed["tpot_ms"], "the same figures"
+    assert any("not calibrated" in note for note in borrowed["notes"])
+    assert not any("not calibrated" in note for note in own["notes"])
+    assert run([*argv, "--hardware", "l40s", "--calibration", str(mine)]) == 2
+    assert "must be of l40s" in capsys.readouterr().err
+
+
 def test_a_scenario_names_files_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "llama").mkdir()
     written(tmp_path / "llama", LLAMA)
@@ -114,3 +131,8 @@ def test_profiles_lists_every_kind_with_how_it_is_known(capsys: pytest.CaptureFi
     drafters = {one["name"]: one for one in listed["drafters"]}
     assert drafters["eagle3"]["kind"] == "assumed"
     assert {"mtp", "eagle-tree", "pard-llama-3.2-1b", "self-kv"} <= set(drafters)
+    assert answer(capsys, "profiles", "hardware") == {"hardware": listed["hardware"]}
+    assert run(["profiles", "drafters"]) == 0
+    assert "arXiv:2408.11049" in capsys.readouterr().out, "one kind is listed with its sources"
+    assert run(["profiles", "hardwear"]) == 2
+    assert "hardware, models" in capsys.readouterr().err

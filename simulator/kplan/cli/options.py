@@ -20,7 +20,12 @@ Concurrency: TypeAlias = Annotated[
 Model: TypeAlias = Annotated[
     str | None, typer.Option("--model", help="model profile, YAML, or config.json [llama-3.1-8b]")
 ]
-Hardware: TypeAlias = Annotated[str | None, typer.Option("--hardware", help="hardware profile [h100-sxm]")]
+Hardware: TypeAlias = Annotated[
+    str | None, typer.Option("--hardware", help="hardware profile or YAML [h100-sxm]")
+]
+Calibration: TypeAlias = Annotated[
+    str | None, typer.Option("--calibration", help="file of kplan calibrate [the GPU's own, or borrowed]")
+]
 Quantization: TypeAlias = Annotated[
     str | None, typer.Option("--quantization", help="weights: bf16, fp8 or int4 [as the model says]")
 ]

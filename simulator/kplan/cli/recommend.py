@@ -18,6 +18,7 @@ def recommend(
     concurrency: o.Concurrency = None,
     model: o.Model = None,
     hardware: o.Hardware = None,
+    calibration: o.Calibration = None,
     tp: o.Tp = None,
     quantization: o.Quantization = None,
     kv_cache_dtype: o.KvCacheDtype = None,

@@ -26,6 +26,7 @@ def simulate(
     ] = None,
     model: o.Model = None,
     hardware: o.Hardware = None,
+    calibration: o.Calibration = None,
     tp: o.Tp = None,
     quantization: o.Quantization = None,
     kv_cache_dtype: o.KvCacheDtype = None,

@@ -65,6 +65,7 @@ class Question(Record):
     concurrency: int | None = Field(ge=1)
     model: str
     hardware: str
+    calibration: str | None = Field(None, description="None: the hardware's own, or borrowed")
     tp: int = Field(ge=1)
     quantization: Literal["bf16", "fp8", "int4"] | None = Field(None, description="None: the model's own")
     kv_cache_dtype: Literal["auto", "bf16", "fp8"] = Field("auto", description="auto: the model's own")

@@ -26,6 +26,9 @@ class Scenario(Record):
     concurrency: int | None = Field(None, ge=1, le=MAX_CONCURRENCY)
     model: str = "llama-3.1-8b"
     hardware: str = "h100-sxm"
+    calibration: str | None = Field(
+        None, description="a file of kplan calibrate; None: the GPU's, or borrowed"
+    )
     tp: int = Field(1, ge=1, le=64, description="tensor-parallel GPUs per replica")
     quantization: Literal["bf16", "fp8", "int4"] | None = Field(
         None, description="of the weights; None: the profile's"
@@ -109,7 +112,7 @@ def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any
         merged["policy"] = "off"
     if traces := merged.get("traces"):
         merged["traces"] = path.parent / str(traces)
-    for key in ("model", "hardware", "drafter"):
+    for key in ("model", "hardware", "calibration", "drafter", "workload"):
         if isinstance(merged.get(key), str):
             merged[key] = _beside(path, merged[key])
     if overrides.get("qps") is not None:

@@ -104,6 +104,7 @@ def question(asked: Question) -> str:
 def _settings(asked: Question) -> Iterable[tuple[str, object]]:
     yield "model", asked.model
     yield "hardware", asked.hardware
+    yield "calibration", asked.calibration
     yield "tensor parallel", asked.tp
     yield "weights", asked.quantization
     yield "KV cache", None if asked.kv_cache_dtype == "auto" else asked.kv_cache_dtype

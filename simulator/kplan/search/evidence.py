@@ -145,7 +145,8 @@ def _unmeasured(setup: Setup) -> Iterator[str]:
     if calibration.borrowed_from:
         yield (
             f"{hardware.name} is not calibrated: its datasheet peaks times the shares that "
-            f"{calibration.borrowed_from} reaches; fit its own with `kplan calibrate`."
+            f"{calibration.borrowed_from} reaches; fit its own with `kplan calibrate` and give it by "
+            "--calibration."
         )
     if model.weight_dtype is Dtype.FP8:
         if hardware.peak_flops_fp8 is None:

@@ -228,6 +228,7 @@ def _question(setup: Setup, judged: Judged, chosen: Evaluated) -> Question:
         concurrency=s.concurrency,
         model=s.model,
         hardware=s.hardware,
+        calibration=s.calibration,
         tp=s.tp,
         quantization=s.quantization,
         kv_cache_dtype=s.kv_cache_dtype,

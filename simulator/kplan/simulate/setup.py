@@ -93,7 +93,18 @@ def prepare(scenario: Scenario) -> Setup:
     hardware = load_hardware(scenario.hardware)
     model, drafter = served(scenario)
     engine = load_engine(scenario.engine)
-    calibration = load_calibration(hardware)
+    calibration = load_calibration(scenario.calibration or hardware)
+    recorded = load_traces(scenario.traces) if scenario.traces else None
+    if recorded is not None:
+        proposer_trace(recorded, scenario.proposer)
+        if scenario.output_tokens is not None:
+            raise InputError(
+                "--output-tokens", scenario.output_tokens, "recorded traces have their own output lengths",
+                "leave it out, or leave out --traces",
+            )  # fmt: skip
+    workload = None if recorded is not None else load_workload(scenario.workload)
+    if workload is not None:
+        workload.model(scenario.proposer)  # refused before anything is priced
     default_tokens, default_seats = engine.limits(hardware, drafting=True)
     seats = scenario.max_num_seqs or default_seats
     tokens = scenario.max_num_batched_tokens or default_tokens
@@ -105,16 +116,7 @@ def prepare(scenario: Scenario) -> Setup:
     latency_table = LatencyModel(hardware, model, drafter, calibration, tp=scenario.tp, traits=traits_table)
     traits_off = engine_traits(engine, None, seats_off, 0)
     latency_off = LatencyModel(hardware, model, None, calibration, tp=scenario.tp, traits=traits_off)
-    recorded = load_traces(scenario.traces) if scenario.traces else None
-    if recorded is not None:
-        proposer_trace(recorded, scenario.proposer)
-        if scenario.output_tokens is not None:
-            raise InputError(
-                "--output-tokens", scenario.output_tokens, "recorded traces have their own output lengths",
-                "leave it out, or leave out --traces",
-            )  # fmt: skip
     largest = tokens + seats * (scenario.max_k + 1)
-    workload = None if recorded is not None else load_workload(scenario.workload)
     prompt_len, output_len = _lengths(scenario, recorded, workload)
     lengths = mean_lengths(prompt_len, output_len)
     kv_tokens_off = latency_off.kv_capacity_tokens(scenario.gpu_memory_utilization, tokens)
