@@ -107,10 +107,12 @@ def _latent(fields: Fields) -> LatentAttention | None:
 
 def _window(fields: Fields, layers: int) -> SlidingWindow | None:
     """The sliding window and how many layers have it: by layer_types, a pattern, or all of them."""
-    if fields.first("sliding_window") is None or not fields.flag("use_sliding_window", True):
+    types = fields.texts("layer_types")
+    if fields.first("sliding_window") is None and "sliding_attention" not in (types or ()):
+        return None
+    if not fields.flag("use_sliding_window", True):
         return None
     tokens = fields.count("sliding_window", least=0)
-    types = fields.texts("layer_types")
     if types is not None:
         if len(types) != layers:
             raise fields.fault(
@@ -156,11 +158,11 @@ def _dense_layers(fields: Fields, layers: int) -> int:
                 key, fields.values[key], "only leading dense layers are priced", "take a model profile (YAML)"
             )
     only_dense = fields.values.get("mlp_only_layers") or []
-    if only_dense != list(range(len(only_dense))):
+    if not isinstance(only_dense, list) or only_dense != list(range(min(len(only_dense), layers - 1))):
         raise fields.fault(
             "mlp_only_layers",
-            only_dense,
-            "only leading dense layers are priced",
+            str(only_dense),
+            "only leading dense layers are priced, and a routed one after them",
             "take a model profile (YAML)",
         )
     return fields.count("first_k_dense_replace", default=len(only_dense), least=0, most=layers - 1)
