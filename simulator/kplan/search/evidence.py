@@ -121,7 +121,7 @@ def _lender(setup: Setup) -> str:
 
 
 def caveats(setup: Setup, recorded_k: int) -> list[str]:
-    """What a reader must know of the acceptance and the step times behind the result, a sentence each.
+    """What a reader must know of the load, the acceptance and the step times behind it, a sentence each.
 
     Args:
         recorded_k: K of the recording behind the acceptance; above it nothing was seen.
@@ -135,6 +135,12 @@ def caveats(setup: Setup, recorded_k: int) -> list[str]:
     if setup.scenario.max_k > recorded_k:
         found.append(
             f"The acceptance was recorded at K = {recorded_k}: what is said of larger K is a lower bound."
+        )
+    longest, limit = setup.lengths.longest_request, setup.model.max_context
+    if limit is not None and longest > limit:
+        found.append(
+            f"Requests of this load reach {longest:,} tokens; {setup.model.name} was made for {limit:,}, and "
+            "engines refuse longer ones."
         )
     return found + list(_unmeasured(setup))
 

@@ -33,11 +33,13 @@ SETTLE_SHARE = 0.95
 
 @dataclass(frozen=True)
 class MeanLengths:
-    """Tokens: mean output, output below which SETTLE_SHARE of all tokens lie, mean context of a token."""
+    """Tokens: mean output, output below which SETTLE_SHARE of all tokens lie, mean context of a token, and
+    the longest prompt and output together."""
 
     output: float
     longest_output: float
     context: float
+    longest_request: int
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def mean_lengths(prompt_len: NDArray[np.int32], output_len: NDArray[np.int32]) -
     ordered = np.sort(out)
     longest = ordered[np.searchsorted(np.cumsum(ordered), SETTLE_SHARE * ordered.sum())]
     context = float((out * (prompt_len + out / 2)).sum() / out.sum())
-    return MeanLengths(float(out.mean()), float(longest), context)
+    return MeanLengths(float(out.mean()), float(longest), context, int((prompt_len + out).max()))
 
 
 def proposer_trace(traces: TraceSet, name: str) -> ProposerTrace:
