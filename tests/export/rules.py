@@ -10,7 +10,15 @@ import yaml
 
 from kplan.config.plan import BatchRange
 
-VLLM_KEYS = {"model", "max-num-seqs", "max-num-batched-tokens", "tensor-parallel-size", "speculative-config"}
+VLLM_KEYS = {
+    "model",
+    "max-num-seqs",
+    "max-num-batched-tokens",
+    "tensor-parallel-size",
+    "speculative-config",
+    "quantization",
+    "kv-cache-dtype",
+}
 VLLM_SPECULATIVE_KEYS = {
     "method",
     "model",
@@ -21,10 +29,13 @@ VLLM_SPECULATIVE_KEYS = {
 }
 SGLANG_KEYS = {
     "model-path",
+    "quantization",
+    "kv-cache-dtype",
     "tp-size",
     "max-running-requests",
     "speculative-algorithm",
     "speculative-draft-model-path",
+    "speculative-draft-model-quantization",
     "speculative-num-steps",
     "speculative-eagle-topk",
     "speculative-num-draft-tokens",

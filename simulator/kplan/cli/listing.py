@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from kplan.provenance import Provenance
 
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
 
 
-def profiles(json: Json = False) -> int:
-    """List the profiles that come with kplan and how each is known."""
+def profiles(
+    kind: Annotated[
+        str | None,
+        typer.Argument(help="hardware, models, drafters, calibrations, engines or workload [all]"),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """List the profiles that come with kplan and how each is known; of one kind with their sources."""
     from kplan.cli.output import print_json, print_table
+    from kplan.errors import InputError
     from kplan.profiles import KINDS, available
     from kplan.workload import available_workloads
 
-    found = {kind: available(kind) for kind in KINDS} | {"workload": available_workloads()}
+    kinds = [*KINDS, "workload"]
+    if kind is not None and kind not in kinds:
+        raise InputError("profile kind", kind, "is not known", f"one of {', '.join(kinds)}")
+    found = {
+        each: available_workloads() if each == "workload" else available(each)
+        for each in ([kind] if kind else kinds)
+    }
     if json:
         print_json(
             {
@@ -28,13 +44,24 @@ def profiles(json: Json = False) -> int:
             }
         )  # fmt: skip
         return 0
-    rows = [
-        [kind, one.name, one.summary, str(one.provenance.kind)]
-        for kind, listed in found.items()
-        for one in listed
-    ]
-    print_table("profiles", ["kind", "name", "what", "known by"], rows, left=4)
+    if kind is not None:
+        columns = ["name", "what", "known by", "source"]
+        rows = [
+            [one.name, one.summary, str(one.provenance.kind), _source(one.provenance)] for one in found[kind]
+        ]
+    else:
+        columns = ["kind", "name", "what", "known by"]
+        rows = [
+            [each, one.name, one.summary, str(one.provenance.kind)]
+            for each, listed in found.items()
+            for one in listed
+        ]
+    print_table(kind or "profiles", columns, rows, left=4)
     return 0
+
+
+def _source(provenance: Provenance) -> str:
+    return "; ".join(filter(None, [provenance.source, provenance.note]))
 
 
 def policies(json: Json = False) -> int:

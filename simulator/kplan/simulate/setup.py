@@ -14,6 +14,7 @@ from kplan.latency import LatencyModel, StepCost, StepShape, engine_traits
 from kplan.profiles import (
     Calibration,
     Drafter,
+    Dtype,
     EngineProfile,
     Hardware,
     Model,
@@ -33,11 +34,13 @@ SETTLE_SHARE = 0.95
 
 @dataclass(frozen=True)
 class MeanLengths:
-    """Tokens: mean output, output below which SETTLE_SHARE of all tokens lie, mean context of a token."""
+    """Tokens: mean output, output below which SETTLE_SHARE of all tokens lie, mean context of a token, and
+    the longest prompt and output together."""
 
     output: float
     longest_output: float
     context: float
+    longest_request: int
 
 
 @dataclass(frozen=True)
@@ -97,10 +100,20 @@ def prepare(
         InfeasibleError: the weights do not fit.
     """
     hardware = load_hardware(scenario.hardware)
-    model = load_model(scenario.model)
-    drafter = load_drafter(scenario.proposer, model)
+    model, drafter = served(scenario)
     engine = engine or load_engine(scenario.engine)
-    calibration = calibration or load_calibration(hardware.name)
+    calibration = calibration or load_calibration(scenario.calibration or hardware)
+    recorded = load_traces(scenario.traces) if scenario.traces else None
+    if recorded is not None:
+        proposer_trace(recorded, scenario.proposer)
+        if scenario.output_tokens is not None:
+            raise InputError(
+                "--output-tokens", scenario.output_tokens, "recorded traces have their own output lengths",
+                "leave it out, or leave out --traces",
+            )  # fmt: skip
+    workload = None if recorded is not None else load_workload(scenario.workload)
+    if workload is not None:
+        workload.model(scenario.proposer)  # refused before anything is priced
     default_tokens, default_seats = engine.limits(hardware, drafting=True)
     seats = scenario.max_num_seqs or default_seats
     tokens = scenario.max_num_batched_tokens or default_tokens
@@ -112,16 +125,7 @@ def prepare(
     latency_table = LatencyModel(hardware, model, drafter, calibration, tp=scenario.tp, traits=traits_table)
     traits_off = engine_traits(engine, None, seats_off, 0)
     latency_off = LatencyModel(hardware, model, None, calibration, tp=scenario.tp, traits=traits_off)
-    recorded = load_traces(scenario.traces) if scenario.traces else None
-    if recorded is not None:
-        proposer_trace(recorded, scenario.proposer)
-        if scenario.output_tokens is not None:
-            raise InputError(
-                "--output-tokens", scenario.output_tokens, "recorded traces have their own output lengths",
-                "leave it out, or leave out --traces",
-            )  # fmt: skip
     largest = tokens + seats * (scenario.max_k + 1)
-    workload = None if recorded is not None else load_workload(scenario.workload)
     prompt_len, output_len = _lengths(scenario, recorded, workload)
     lengths = mean_lengths(prompt_len, output_len)
     kv_tokens_off = latency_off.kv_capacity_tokens(scenario.gpu_memory_utilization, tokens)
@@ -150,6 +154,22 @@ def prepare(
     )
 
 
+def served(scenario: Scenario) -> tuple[Model, Drafter]:
+    """The model in the formats that the scenario asks for, and its drafter.
+
+    The drafter's KV cache lies in the target's and has its format; its weights keep their own (an MTP layer's
+    are the target's).
+
+    Raises:
+        InputError: an unknown name, or a drafter that does not fit the model.
+    """
+    weights = None if scenario.quantization is None else Dtype(scenario.quantization)
+    kv = None if scenario.kv_cache_dtype == "auto" else Dtype(scenario.kv_cache_dtype)
+    model = load_model(scenario.model).stored(weights, kv)
+    drafter = load_drafter(scenario.proposer, model, scenario.drafter)
+    return model, drafter if kv is None else replace(drafter, kv_dtype=kv)
+
+
 def _lengths(
     scenario: Scenario, recorded: TraceSet | None, workload: Workload | None
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -172,7 +192,7 @@ def mean_lengths(prompt_len: NDArray[np.int32], output_len: NDArray[np.int32]) -
     ordered = np.sort(out)
     longest = ordered[np.searchsorted(np.cumsum(ordered), SETTLE_SHARE * ordered.sum())]
     context = float((out * (prompt_len + out / 2)).sum() / out.sum())
-    return MeanLengths(float(out.mean()), float(longest), context)
+    return MeanLengths(float(out.mean()), float(longest), context, int((prompt_len + out).max()))
 
 
 def proposer_trace(traces: TraceSet, name: str) -> ProposerTrace:
