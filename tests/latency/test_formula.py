@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple
+from dataclasses import astuple, fields
 
 import numpy as np
 import pytest
 
 from kplan.latency import EngineTraits, LatencyModel, StepShape, step_parts
-from kplan.profiles import Decoder, DrafterKind
-from tests.latency.settings import latency
+from kplan.profiles import Decoder, Drafter, DrafterKind
+from tests.latency.settings import LATENT, MTP, PARALLEL, SELF, TREE, WINDOWED, built, latency
+from tests.latency.settings import head as eagle_head
 
 SIZES = (1, 2, 4, 8, 16, 24, 32, 64, 128, 256)
 
@@ -193,6 +194,27 @@ def test_a_grid_is_its_cells() -> None:
     for i, j, c in np.ndindex(grid.shape):
         cell = model.step_seconds(StepShape.decode(int(batch[i]), int(k[j]), int(context[c]))).total_s
         assert float(grid[i, j, c]) == pytest.approx(float(cell), rel=1e-12)
+
+
+@pytest.mark.parametrize("drafter", [None, eagle_head(), TREE, PARALLEL, SELF, MTP])
+@pytest.mark.parametrize("decoder", [LATENT, WINDOWED])
+def test_a_grid_of_mixed_steps_is_the_compiled_step(drafter: Drafter | None, decoder: Decoder) -> None:
+    model = built(decoder, drafter, traits=EngineTraits(capture_sizes=SIZES))
+    rng = np.random.default_rng(3)
+    requests, prompts = rng.integers(0, 300, (5, 1)), rng.integers(0, 3, (1, 4))
+    k = rng.integers(0, 8, (5, 4))
+    queries, kv, chunks = requests * (1 + k[:, :1]), requests * 3000, prompts * 700
+    shape = StepShape(
+        requests, queries, kv, queries * 3000, prompts, chunks, chunks * 2, chunks * 1050.5,
+        queries + prompts, requests + prompts, k,
+    )  # fmt: skip
+    grid = model.step_seconds(shape)
+    cost = model.compile(8192, 512, 8)
+    columns = np.broadcast_arrays(*(getattr(shape, field.name) for field in fields(shape)))
+    for at in np.ndindex(5, 4):
+        cell = step_parts(cost, *(column[at] for column in columns))
+        found = [part[at] for part in (grid.verify_s, grid.draft_s, grid.sampling_s, grid.overhead_s)]
+        assert found == pytest.approx(cell, rel=1e-12)
 
 
 def test_work_counts_two_flops_per_weight_and_token() -> None:

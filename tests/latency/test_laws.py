@@ -12,11 +12,27 @@ from hypothesis import strategies as st
 
 from kplan.latency import EngineTraits, StepShape
 from kplan.latency.shape import Count
-from kplan.profiles import AllReduceFit, load_calibration
-from tests.latency.settings import EAGER, latency
+from kplan.profiles import AllReduceFit, Decoder, Drafter, load_calibration
+from tests.latency.settings import (
+    EAGER,
+    LATENT,
+    LLAMA,
+    MTP,
+    PARALLEL,
+    ROUTED,
+    SELF,
+    TREE,
+    WINDOWED,
+    built,
+    latency,
+)
 
 PROPOSERS = (None, "ngram", "eagle", "eagle3", "draft-model")
 GRAPHS = EngineTraits(capture_sizes=(1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)))
+
+
+def drafter_of(proposer: str | None) -> Drafter | None:
+    return latency(proposer).drafter
 
 
 def prefill(tokens: Count) -> StepShape:
@@ -29,6 +45,21 @@ def prefill(tokens: Count) -> StepShape:
 def test_no_count_makes_a_step_faster(proposer: str | None, traits: EngineTraits) -> None:
     model = latency(proposer, traits=traits)
     batch, k, context = np.arange(1, 300), np.arange(8), np.array([0, 100, 1000, 10_000, 100_000])
+    grid = StepShape.decode(batch[:, None, None], k[None, :, None], context[None, None, :])
+    total = model.step_seconds(grid).total_s
+    for axis in range(3):
+        assert np.all(np.diff(total, axis=axis) >= -1e-15)
+    assert np.all(np.diff(model.step_seconds(prefill(np.arange(1.0, 3000.0))).total_s) >= -1e-15)
+
+
+@pytest.mark.parametrize("decoder", [LLAMA, ROUTED, LATENT, WINDOWED])
+@pytest.mark.parametrize("drafter", [None, TREE, PARALLEL, SELF, MTP])
+@pytest.mark.parametrize("traits", [EAGER, GRAPHS])
+def test_no_count_makes_any_kind_of_step_faster(
+    decoder: Decoder, drafter: Drafter | None, traits: EngineTraits
+) -> None:
+    model = built(decoder, drafter, traits=traits)
+    batch, k, context = np.arange(1, 300, 7), np.arange(8), np.array([0, 100, 1000, 1030, 10_000, 100_000])
     grid = StepShape.decode(batch[:, None, None], k[None, :, None], context[None, None, :])
     total = model.step_seconds(grid).total_s
     for axis in range(3):
@@ -91,18 +122,19 @@ def test_steps_above_the_largest_graph_wait_for_the_host_to_launch_them() -> Non
     k=st.integers(0, 15),
     context=st.integers(1, 50_000),
     factor=st.floats(0.2, 5.0),
-    proposer=st.sampled_from(PROPOSERS),
+    decoder=st.sampled_from([LLAMA, ROUTED, LATENT, WINDOWED]),
+    drafter=st.sampled_from([*map(drafter_of, PROPOSERS), TREE, PARALLEL, SELF, MTP]),
     overlap=st.booleans(),
 )
 def test_times_scale_with_the_calibration(
-    batch: int, k: int, context: int, factor: float, proposer: str | None, overlap: bool
+    batch: int, k: int, context: int, factor: float, decoder: Decoder, drafter: Drafter | None, overlap: bool
 ) -> None:
     # Per-logit bytes are traffic, whose time scales through the bandwidth efficiency.
     traits = EngineTraits(async_scheduling=overlap)
     calibration = load_calibration("h100-sxm")
     shape = StepShape.decode(batch, k, context)
-    own = latency(proposer, traits=traits, calibration=calibration).step_seconds(shape)
-    slow = latency(proposer, traits=traits, calibration=calibration.slower(factor)).step_seconds(shape)
+    own = built(decoder, drafter, traits=traits, calibration=calibration).step_seconds(shape)
+    slow = built(decoder, drafter, traits=traits, calibration=calibration.slower(factor)).step_seconds(shape)
     for part in ("verify_s", "draft_s", "sampling_s", "overhead_s", "total_s"):
         assert float(getattr(slow, part)) == pytest.approx(factor * float(getattr(own, part)), rel=1e-9)
 

@@ -8,8 +8,18 @@ import pytest
 
 from kplan.errors import InfeasibleError, InputError
 from kplan.latency import LatencyModel, engine_traits
-from kplan.profiles import load_calibration, load_drafter, load_engine, load_hardware, load_model
-from tests.latency.settings import latency
+from kplan.profiles import (
+    Decoder,
+    Dtype,
+    MixtureOfExperts,
+    load_calibration,
+    load_drafter,
+    load_engine,
+    load_hardware,
+    load_model,
+)
+from kplan.provenance import Figure, Kind, Provenance
+from tests.latency.settings import LATENT, LLAMA, ROUTED, SELF, built, latency
 
 
 def test_weights_that_do_not_fit_name_a_tp_that_does() -> None:
@@ -38,6 +48,50 @@ def test_a_drafter_takes_weights_and_cache_from_the_target(proposer: str) -> Non
     per_token = target_kv + drafter.kv_bytes_per_token()
     assert drafting == pytest.approx((off * target_kv - drafter.weight_bytes()) / per_token, abs=2)
     assert latency("ngram").kv_capacity_tokens() == off
+
+
+def test_an_fp8_cache_holds_twice_the_tokens() -> None:
+    bf16, fp8 = (built(kv_dtype=dtype).kv_capacity_tokens() for dtype in (Dtype.BF16, Dtype.FP8))
+    assert fp8 == pytest.approx(2 * bf16, abs=1)
+    gained = built(weight_dtype=Dtype.FP8).kv_capacity_tokens() - bf16
+    quantized = 32 * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14_336)  # a byte saved on each of these
+    assert gained == pytest.approx(quantized / (128 * 1024), abs=1)
+
+
+def test_a_latent_cache_is_one_vector_per_token_and_layer() -> None:
+    # A reserve of 1 GB more is 1e9 / (27 layers x 576 numbers x 2 bytes) tokens less.
+    shares = [built(LATENT).kv_capacity_tokens(share) for share in (0.8, 0.9)]
+    assert shares[1] - shares[0] == pytest.approx(0.1 * 85e9 / (27 * 576 * 2), abs=2)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "values", "kv_bytes"),
+    [
+        (LLAMA, 3 * 14_336 + 4 * 4096, 131_072),
+        (ROUTED, 2 * (3 * 14_336 + 4096) + 4 * 4096, 131_072),  # two experts, their outputs kept for the sum
+        (LATENT, 6 * (3 * 1408 + 2048) + 3 * 2816 + 4 * 2048, 31_104),  # wider than its dense layer
+        (replace(LATENT, heads=128), 2 * 128 * (192 + 128) + 4 * 2048, 31_104),  # expanded keys and values
+    ],
+)
+def test_a_batched_token_takes_the_widest_activations(decoder: Decoder, values: int, kv_bytes: int) -> None:
+    # On a GPU large enough; bf16.
+    big = replace(load_hardware("h100-sxm"), memory_bytes=Figure(400e9, Provenance(Kind.ASSUMED, "test")))
+    few, many = (built(decoder, hardware=big).kv_capacity_tokens(0.9, n) for n in (2048, 16_384))
+    assert few - many == pytest.approx(14_336 * 2 * values / kv_bytes, abs=2)
+
+
+def test_self_speculation_takes_no_memory() -> None:
+    assert built(drafter=SELF).kv_capacity_tokens() == built().kv_capacity_tokens()
+
+
+def test_no_tp_is_named_that_does_not_split_the_experts() -> None:
+    # 47 B parameters; experts of 14,338 columns split over two ranks and no more.
+    odd = replace(ROUTED, layers=64, moe=MixtureOfExperts(experts=8, active=2, intermediate=14_338))
+    with pytest.raises(InfeasibleError, match="no tensor-parallel size up to 8 fits"):
+        built(odd).kv_capacity_tokens()
+    even = replace(odd, moe=MixtureOfExperts(experts=8, active=2, intermediate=14_336))
+    with pytest.raises(InfeasibleError, match="--tp 4 fits"):
+        built(even).kv_capacity_tokens()
 
 
 def test_more_batched_tokens_leave_fewer_for_the_cache() -> None:

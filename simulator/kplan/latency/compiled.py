@@ -1,6 +1,6 @@
 """The step cost as flat arrays, priced by compiled functions that every path shares.
 
-The engine's compiled loop, a Python policy's ``step.cost`` and the vectorised grid all run the same functions, so
+The engine's compiled loop, a Python policy's ``step.cost`` and the vectorised grid all run these functions:
 there is one formula and no second opinion.
 """
 

@@ -61,14 +61,16 @@ def step_cost(setup: Setup, max_tokens: int, max_seqs: int, max_k: int) -> StepC
 def draft_pass_s(calibration: Calibration, drafter: Drafter) -> float:
     """Host time of one pass: measured per head, per layer for a draft model.
 
-    A proposer without a figure takes EAGLE's, and a layer's launch for each layer beyond its first.
+    A proposer without a figure takes that of its head (``eagle3-tree``: eagle3's), else EAGLE's and a layer's
+    launch for each layer beyond its first.
     """
     host = calibration.host
     layers = 1 if drafter.decoder is None else drafter.decoder.layers
     if drafter.kind is DrafterKind.MODEL:
         return host.layer_s.value * layers
-    if drafter.proposer in host.pass_s:
-        return host.pass_s[drafter.proposer].value
+    for name in (drafter.proposer, drafter.proposer.partition("-")[0]):
+        if name in host.pass_s:
+            return host.pass_s[name].value
     if EAGLE not in host.pass_s:
         known = ", ".join(sorted(host.pass_s))
         raise InputError(
