@@ -19,6 +19,12 @@ Predictor = Callable[[PublishedTable], Sequence[Prediction]]
 PREDICTORS: Mapping[str, str] = MappingProxyType(
     {
         "closed-loop": "kplan.validate.predict.closed_loop:predict",
+        "decode-speedup": "kplan.validate.predict.context:predict",
+        "inferred-speedup": "kplan.validate.predict.serving:predict",
+        "iid-speedup": "kplan.validate.predict.closed_forms:predict",
+        "shares": "kplan.validate.predict.breakdown:shares",
+        "step-times": "kplan.validate.predict.breakdown:step_ms",
+        "trees": "kplan.validate.predict.trees:predict",
     }
 )
 """Name -> ``module:function``, imported when a table asks for it."""
