@@ -23,6 +23,7 @@ PREDICTORS: Mapping[str, str] = MappingProxyType(
         "inferred-speedup": "kplan.validate.predict.serving:predict",
         "iid-speedup": "kplan.validate.predict.closed_forms:predict",
         "shares": "kplan.validate.predict.breakdown:shares",
+        "specdecode-bench": "kplan.validate.predict.specdecode_bench:predict",
         "step-times": "kplan.validate.predict.breakdown:step_ms",
         "trees": "kplan.validate.predict.trees:predict",
     }
