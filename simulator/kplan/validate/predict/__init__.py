@@ -19,6 +19,7 @@ Predictor = Callable[[PublishedTable], Sequence[Prediction]]
 PREDICTORS: Mapping[str, str] = MappingProxyType(
     {
         "closed-loop": "kplan.validate.predict.closed_loop:predict",
+        "speedup": "kplan.validate.predict.speedup:predict",
     }
 )
 """Name -> ``module:function``, imported when a table asks for it."""
