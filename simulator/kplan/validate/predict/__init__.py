@@ -20,10 +20,11 @@ PREDICTORS: Mapping[str, str] = MappingProxyType(
     {
         "closed-loop": "kplan.validate.predict.closed_loop:predict",
         "decode-speedup": "kplan.validate.predict.context:predict",
-        "inferred-speedup": "kplan.validate.predict.serving:predict",
         "iid-speedup": "kplan.validate.predict.closed_forms:predict",
+        "inferred-speedup": "kplan.validate.predict.serving:predict",
         "shares": "kplan.validate.predict.breakdown:shares",
         "specdecode-bench": "kplan.validate.predict.specdecode_bench:predict",
+        "speedup": "kplan.validate.predict.speedup:predict",
         "step-times": "kplan.validate.predict.breakdown:step_ms",
         "trees": "kplan.validate.predict.trees:predict",
     }
