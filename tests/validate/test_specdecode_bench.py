@@ -107,9 +107,7 @@ def test_linear_model_prices_a_grid_like_the_roofline() -> None:
     assert step.total_s.shape == (2, 3)
     # batch 8, K = 3: 32 tokens, 4000 KV tokens
     assert step.verify_s[1, 1] == pytest.approx(5.88590713e-3 + 32 * 2.10103129e-5 + 4000 * 3.92645679e-8)
-    assert step.draft_s[1, 1] == pytest.approx(
-        2.13526175e-3 + 4 * 8.41429603e-7 + 4000 * 2.37768493e-9
-    )
+    assert step.draft_s[1, 1] == pytest.approx(2.13526175e-3 + 4 * 8.41429603e-7 + 4000 * 2.37768493e-9)
     lookup = LinearModel(row, DrafterKind.LOOKUP).step_seconds(shape)
     np.testing.assert_allclose(lookup.draft_s, 0.005875 * lookup.verify_s)
     assert not LinearModel(row).step_seconds(shape).draft_s.any()

@@ -1,6 +1,6 @@
-"""Speedups of drafts accepted independently of each other, from a walk over a drawn trace and a ratio of costs.
+"""Speedups of independently accepted drafts, from a walk over a drawn trace and a ratio of costs.
 
-Leviathan et al. 2023 (arXiv:2211.17192, Theorem 3.8): tokens per step (1 - alpha^(gamma + 1)) / (1 - alpha), at
+Leviathan et al. 2023 (arXiv:2211.17192, Theorem 3.8): (1 - alpha^(gamma + 1)) / (1 - alpha) tokens a step, at
 the price of one target pass and gamma draft passes of c target passes each. What is tested here is the walk
 that every prediction of kplan rests on, so the formula is not used.
 """
@@ -19,7 +19,7 @@ MOST_DRAFTS = 20
 
 
 def predict(table: PublishedTable) -> list[Prediction]:
-    """Speedup at one request: rows at ``alpha``, ``gamma`` (drafts a step) and ``c`` (draft over target pass)."""
+    """Speedup of one request: rows at ``alpha``, ``gamma`` (drafts a step), ``c`` (draft / target pass)."""
     done = []
     for row in table.rows:
         alpha, gamma, c = float(row.at["alpha"]), int(row.at["gamma"]), float(row.at["c"])
@@ -29,7 +29,7 @@ def predict(table: PublishedTable) -> list[Prediction]:
 
 
 def iid_trace(alpha: float) -> ProposerTrace:
-    """One request of TOKENS tokens whose drafts are each accepted with chance ``alpha``, at most MOST_DRAFTS."""
+    """One request of TOKENS tokens; each draft is accepted with chance ``alpha``, at most MOST_DRAFTS."""
     tokens = stream(0, "iid").geometric(1 - alpha, TOKENS)
     acc = np.minimum(tokens, MOST_DRAFTS + 1).astype(np.uint8)
     acc[0] = 1

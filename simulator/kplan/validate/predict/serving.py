@@ -1,8 +1,9 @@
-"""Speedups by batch whose acceptance is not published: inferred at the smallest batch, predicted at the others."""
+"""Speedups by batch of unpublished acceptance: inferred at the smallest batch, predicted at the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +14,14 @@ from kplan.validate.table import Prediction, PublishedRow, PublishedTable, Value
 
 Speedups = Sequence[Callable[[float], float]]
 """Per source of GEMM times, acceptance length -> speedup."""
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """The chance that a draft is accepted, per source (S,), and the row that it was inferred from."""
+
+    row: PublishedRow
+    alpha: Floats
 
 
 def predict(table: PublishedTable) -> list[Prediction]:
@@ -27,39 +36,35 @@ def predict(table: PublishedTable) -> list[Prediction]:
         drafter = load_drafter(str(at["proposer"]), stand.model)
         return stand.speedups(drafter, stand.crowd(int(at["batch"])), int(at["k"]))
 
-    return infer_and_predict(table.rows, ("proposer",), speedups)
+    inferred = infer(table.rows, speedups)
+    return [predict_row(row, inferred[row.at["proposer"]], speedups(row.at)) for row in table.rows]
 
 
-def infer_and_predict(
-    rows: Sequence[PublishedRow], alike: Sequence[str], speedups: Callable[[Mapping[str, Value]], Speedups]
-) -> list[Prediction]:
-    """One chance of acceptance per group of rows, from the one of its rows with the smallest batch.
+def infer(
+    rows: Sequence[PublishedRow], speedups: Callable[[Mapping[str, Value]], Speedups]
+) -> dict[Value, Inferred]:
+    """One chance of acceptance per proposer, from the first of its rows with the smallest batch.
 
-    Each source of GEMM times infers its own, so that the band is that of the prediction alone.
+    Each source of GEMM times infers its own, so that the band is that of the predictions alone.
 
-    Args:
-        alike: names in ``at`` whose values make a group.
+    Raises:
+        InputError: a speedup that no acceptance gives.
     """
-    alphas: dict[tuple[Value, ...], tuple[PublishedRow, Floats]] = {}
+    found: dict[Value, Inferred] = {}
     for row in sorted(rows, key=lambda row: float(row.at["batch"])):
-        group = tuple(row.at[name] for name in alike)
-        if group not in alphas:
-            alphas[group] = row, _infer(row, speedups(row.at))
-    done = []
-    for row in rows:
-        reference, alpha = alphas[tuple(row.at[name] for name in alike)]
-        if row is reference:
-            note = f"acceptance of each draft inferred here: {alpha[0]:.3f}"
-            done.append(prediction(np.full(len(alpha), row.measured), used_in_fit=True, note=note))
-            continue
-        emitted = [geometric_emitted(float(each), int(row.at["k"])) for each in alpha]
-        figures = [each(tokens) for each, tokens in zip(speedups(row.at), emitted, strict=True)]
-        done.append(prediction(np.array(figures)))
-    return done
+        if row.at["proposer"] not in found:
+            k = int(row.at["k"])
+            alphas = [infer_alpha(each, k, row.measured) for each in speedups(row.at)]
+            found[row.at["proposer"]] = Inferred(row, np.array(alphas))
+    return found
 
 
-def _infer(row: PublishedRow, speedups: Speedups) -> Floats:
+def predict_row(row: PublishedRow, inferred: Inferred, speedups: Speedups, note: str = "") -> Prediction:
+    """The speedup of ``row`` at the acceptance that was inferred; exact, and no prediction, where it was."""
     k = int(row.at["k"])
-    return np.array(
-        [infer_alpha(lambda a, at=each: at(geometric_emitted(a, k)), row.measured) for each in speedups]
-    )
+    figures = [
+        each(geometric_emitted(float(alpha), k)) for each, alpha in zip(speedups, inferred.alpha, strict=True)
+    ]
+    here = f"acceptance of each draft inferred here: {inferred.alpha[0]:.3f}" if row is inferred.row else ""
+    notes = "; ".join(each for each in (here, note) if each)
+    return prediction(np.array(figures), used_in_fit=row is inferred.row, note=notes)

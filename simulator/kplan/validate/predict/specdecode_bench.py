@@ -1,12 +1,12 @@
-"""SpecDecode-Bench's simulated figures (arXiv:2601.11580 Fig. 10 and 12), counted its way on its linear model.
+"""SpecDecode-Bench's simulated figures (arXiv:2601.11580 Fig. 10, 12), counted its way on its linear model.
 
 What its simulator does, and this repeats: every batch is copies of one request; a request is prefilled, then
 stepped until its output is full, and the last step may overshoot; the step at which ``c`` tokens exist emits
 ``acc[c - 1]``; drafting is charged at the KV tokens that the copies before it in the loop leave behind; the
 oracle drafts what will be accepted, and a head charges it for a draft even of nothing; a lookup that accepted
-nothing had a match with a fixed chance (under the oracle: none), and costs nothing otherwise. The speedup is the ratio of the mean
-tokens per second over requests. Its draws of that chance are replaced by their mean, which a model that is
-linear in the tokens allows.
+nothing had a match with a fixed chance (under the oracle: none), and costs nothing otherwise. The speedup is
+the ratio of the mean tokens per second over requests. Its draws of that chance are replaced by their mean,
+which a model that is linear in the tokens allows.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _sd_s(model: LinearModel, one: Stepped, batch: int) -> float:
 
 
 def predict(table: PublishedTable) -> list[Prediction]:
-    """Speedups on the shipped trace models: rows at ``dataset``, ``proposer``, ``k`` (or ``oracle``) and ``batch``.
+    """Speedups on the shipped trace models: rows at ``dataset``, ``proposer``, ``k`` (or oracle), ``batch``.
 
     Raises:
         InputError: a data set without a workload or a chance of a match.

@@ -10,44 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import floor
-from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field, ValidationError
 from scipy.optimize import brentq
 
+from kplan.config.scenario import Scenario, make_scenario
 from kplan.errors import InputError
 from kplan.latency import LatencyModel, StepShape, StepTime, engine_traits
 from kplan.profiles import Drafter, EngineProfile, Model, load_hardware, load_model
-from kplan.profiles.schema import Entry
 from kplan.simulate import POOL, mean_lengths
-from kplan.validate.predict.bench import engine_of, sources
+from kplan.validate.predict.bench import Floats, Settings, engine_of, settings_of, sources
 from kplan.validate.table import PublishedTable
 from kplan.workload import load_workload
-
-Floats = NDArray[np.float64]
-Count = Annotated[int, Field(ge=1)]
-
-
-class Settings(Entry):
-    """A table's settings: what served, and what it was sent.
-
-    Attributes:
-        engine_traits: fields of the engine profile that the release measured had otherwise.
-        workload: its mean lengths are taken; or prompt_tokens and output_tokens are given.
-        max_num_seqs: seats, for which graphs are captured.
-    """
-
-    model: str
-    hardware: str = "h100-sxm"
-    tp: Count = 1
-    engine: str = "vllm"
-    engine_traits: dict[str, Any] = Field(default_factory=dict)
-    workload: str | None = None
-    prompt_tokens: Count | None = None
-    output_tokens: Count | None = None
-    max_num_seqs: Count = 256
 
 
 @dataclass(frozen=True)
@@ -120,7 +94,7 @@ def _shape(crowd: Crowd, decoding: Floats, prompts: Floats, k: int, verified: fl
 
 
 def _mean(step: StepTime, weight: Floats) -> StepTime:
-    return StepTime(*(np.sum(part * weight) for part in parts(step)))
+    return StepTime(*(np.asarray(np.sum(part * weight)) for part in parts(step)))
 
 
 def _add(one: StepTime, two: StepTime) -> StepTime:
@@ -133,28 +107,27 @@ def parts(step: StepTime) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 class Stand:
-    """What a table's settings describe, priced under each source of GEMM times, the main one first."""
+    """What a table's settings describe, priced under each source of GEMM times, the main one first.
+
+    Of the scenario in the settings the load is left out: rows bring their batches.
+    """
 
     def __init__(self, table: PublishedTable) -> None:
         """Raises InputError: a setting that is not known, or a name without a profile."""
-        try:
-            self.settings = Settings.model_validate(table.settings)
-        except ValidationError as error:
-            fault = error.errors(include_url=False)[0]
-            where = f"table {table.name}: settings.{'.'.join(map(str, fault['loc']))}"
-            raise InputError(where, str(fault["input"]), fault["msg"].lower()) from None
-        given = self.settings
-        self.model: Model = load_model(given.model)
-        self.engine: EngineProfile = engine_of(given.engine, given.engine_traits)
-        self._hardware = load_hardware(given.hardware)
-        self._calibrations = sources(given.hardware)
-        self._lengths = _lengths(given)
+        settings = settings_of(table, Settings)
+        self.scenario = make_scenario(settings.scenario | {"concurrency": 1}, f"table {table.name}")
+        self.model: Model = load_model(self.scenario.model)
+        self.engine: EngineProfile = engine_of(self.scenario.engine, settings.engine_traits)
+        self._hardware = load_hardware(self.scenario.hardware)
+        self._calibrations = sources(self.scenario.hardware)
+        self._lengths = _lengths(self.scenario)
 
     def latencies(self, drafter: Drafter | None, k: int) -> tuple[LatencyModel, ...]:
         """One model per source; ``drafter`` None means speculation off."""
-        traits = engine_traits(self.engine, drafter, self.settings.max_num_seqs, k)
+        seats = self.scenario.max_num_seqs or self.engine.limits(self._hardware, drafting=False)[1]
+        traits = engine_traits(self.engine, drafter, seats, k)
         return tuple(
-            LatencyModel(self._hardware, self.model, drafter, each, self.settings.tp, traits)
+            LatencyModel(self._hardware, self.model, drafter, each, self.scenario.tp, traits)
             for each in self._calibrations
         )
 
@@ -175,28 +148,31 @@ def _speedup(on: LatencyModel, off_tokens_s: float, crowd: Crowd, k: int, emitte
     return steady(on, crowd, k, emitted).tokens_s / off_tokens_s
 
 
-def _lengths(given: Settings) -> tuple[float, float, float]:
+def _lengths(scenario: Scenario) -> tuple[float, float, float]:
     """Mean prompt and output, and the context averaged over decode steps."""
-    if given.workload is not None:
-        prompt, output = load_workload(given.workload).sample_lengths(0, POOL)
-        return float(prompt.mean()), float(output.mean()), mean_lengths(prompt, output).context
-    if given.prompt_tokens is None or given.output_tokens is None:
-        raise InputError("settings", "no lengths", "workload, or prompt_tokens and output_tokens, is needed")
-    return given.prompt_tokens, given.output_tokens, given.prompt_tokens + given.output_tokens / 2
+    prompt, output = load_workload(scenario.workload).sample_lengths(0, POOL)
+    if scenario.prompt_tokens is not None:
+        prompt = np.full_like(prompt, scenario.prompt_tokens)
+    if scenario.output_tokens is not None:
+        output = np.full_like(output, scenario.output_tokens)
+    return float(prompt.mean()), float(output.mean()), mean_lengths(prompt, output).context
 
 
 def geometric_emitted(alpha: float, k: int) -> float:
-    """Tokens per step, bonus included, when a draft is accepted with chance ``alpha`` once those before it are."""
+    """Tokens per step, bonus included: a draft is accepted with chance ``alpha`` once those before it are."""
     return float(np.sum(alpha ** np.arange(k + 1)))
 
 
-def infer_alpha(speedup: Callable[[float], float], measured: float) -> float:
-    """The chance of acceptance at which ``speedup``, which rises with it, gives what was measured.
+def infer_alpha(speedup: Callable[[float], float], k: int, measured: float) -> float:
+    """The chance of acceptance at which K drafts give the measured speedup.
+
+    Args:
+        speedup: of the acceptance length, with which it rises.
 
     Raises:
         InputError: none from 0 to 1 does.
     """
-    low, high = speedup(0.0), speedup(1.0)
+    low, high = speedup(1.0), speedup(k + 1.0)
     if not low <= measured <= high:
         raise InputError(
             "measured speedup",
@@ -204,4 +180,4 @@ def infer_alpha(speedup: Callable[[float], float], measured: float) -> float:
             f"acceptance of 0 to 1 gives {low:.3f} to {high:.3f}",
             "check the row and the settings of its table",
         )
-    return float(brentq(lambda alpha: speedup(alpha) - measured, 0.0, 1.0, xtol=1e-6))
+    return float(brentq(lambda alpha: speedup(geometric_emitted(alpha, k)) - measured, 0.0, 1.0, xtol=1e-6))
