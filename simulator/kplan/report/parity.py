@@ -35,11 +35,11 @@ def render_parity(judged: Sequence[JudgedTable]) -> str:
     body = f"""<header><h1>Predicted beside measured</h1>
 <p class="quiet">{figures:,} published figures in {len(judged)} tables</p></header>
 <main>
-{_summary(judged)}
 <noscript><p>The charts need JavaScript; the table holds the figures of merit.</p></noscript>
 <div class="charts">
 {"".join(chart.section() for chart in charts)}
 </div>
+{_summary(judged)}
 </main>
 <footer class="quiet">{escape(made_with)}.</footer>"""
     return document("predicted beside measured", body, charts)
@@ -140,7 +140,7 @@ def _summary(judged: Sequence[JudgedTable]) -> str:
 def _cells(judged: JudgedTable) -> list[str]:
     table = judged.table
     return [
-        f"{escape(table.name)}<br><small>{escape(table.title)}; {escape(table.source)}</small>",
+        escape(table.name),
         str(len(judged.rows)),
         str(sum(row.counts for row in judged.rows)),
         _percent(judged.mape),
@@ -149,6 +149,7 @@ def _cells(judged: JudgedTable) -> list[str]:
         _percent(judged.sign_ok),
         _percent(judged.best_k_regret),
         {True: "yes", False: "no", None: ""}[judged.passed],
+        f"{escape(table.title)}. {escape(table.source)}",
     ]
 
 
