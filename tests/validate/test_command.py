@@ -114,6 +114,7 @@ def test_the_report_is_one_page_with_every_row(capsys: pytest.CaptureFixture[str
     ("argv", "says"),
     [
         (["pr99"], "is no shipped table"),
+        (["--report", "no/such/folder.html"], "its folder does not exist"),
         (["--baseline", "none.json"], "baseline: got 'none.json', cannot be read"),
         (["pr32374-off", "--baseline", str(Path(__file__))], "write it anew with --write-baseline"),
     ],
