@@ -96,7 +96,7 @@ def fit_in_situ(
             "measured rows",
             len(rows),
             "; ".join(refused),
-            f"add such rows, or keep {base.hardware}'s base figures with --partial",
+            "add such rows, or keep the base calibration's figures with --partial",
         )
     if not told:
         raise InputError("measured rows", len(rows), "; ".join(c.missing for c in missing), "add such rows")
