@@ -37,7 +37,7 @@ def read_plan(path: Path) -> Plan:
 def write_out(plan: Plan, out: Path) -> Written:
     """Write plan.json, the engine configs and report.html."""
     model = load_model(plan.question.model)
-    drafter = load_drafter(plan.question.proposer, model)
+    drafter = load_drafter(plan.question.proposer, model, plan.question.drafter)
     exports = export_engines(plan, model, drafter)
     return Written(write_exports(plan, exports, out, report_html=render_report(plan)), exports)
 

@@ -17,11 +17,23 @@ Concurrency: TypeAlias = Annotated[
     int | None,
     typer.Option("--concurrency", help="clients that each keep one request in flight (closed loop)"),
 ]
-Model: TypeAlias = Annotated[str | None, typer.Option("--model", help="model profile [llama-3.1-8b]")]
+Model: TypeAlias = Annotated[
+    str | None, typer.Option("--model", help="model profile, YAML, or config.json [llama-3.1-8b]")
+]
 Hardware: TypeAlias = Annotated[str | None, typer.Option("--hardware", help="hardware profile [h100-sxm]")]
+Quantization: TypeAlias = Annotated[
+    str | None, typer.Option("--quantization", help="weights: bf16, fp8 or int4 [as the model says]")
+]
+KvCacheDtype: TypeAlias = Annotated[
+    str | None, typer.Option("--kv-cache-dtype", help="KV cache: auto, bf16 or fp8 [auto: as the model says]")
+]
 Tp: TypeAlias = Annotated[int | None, typer.Option("--tp", help="tensor-parallel GPUs per replica [1]")]
 Proposer: TypeAlias = Annotated[
-    str | None, typer.Option("--proposer", help="eagle, eagle3, ngram, draft-model ... [eagle3]")
+    str | None, typer.Option("--proposer", help="eagle, eagle3, mtp, ngram, draft-model ... [eagle3]")
+]
+Drafter: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--drafter", help="drafter YAML, draft model (as --model), or ORG/NAME of a head's weights"),
 ]
 Workload: TypeAlias = Annotated[str | None, typer.Option("--workload", help="workload profile [sharegpt]")]
 Traces: TypeAlias = Annotated[

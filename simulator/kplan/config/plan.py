@@ -66,7 +66,12 @@ class Question(Record):
     model: str
     hardware: str
     tp: int = Field(ge=1)
+    quantization: Literal["bf16", "fp8", "int4"] | None = Field(None, description="None: the model's own")
+    kv_cache_dtype: Literal["auto", "bf16", "fp8"] = Field("auto", description="auto: the model's own")
     proposer: str
+    drafter: str | None = Field(
+        None, description="what the drafter was named by; None: by the proposer alone"
+    )
     workload: str
     traces: str | None = Field(description="recorded traces used instead of the workload's fitted model")
     traces_hash: str | None = Field(description="of that file's bytes")

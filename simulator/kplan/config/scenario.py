@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -27,7 +27,12 @@ class Scenario(Record):
     model: str = "llama-3.1-8b"
     hardware: str = "h100-sxm"
     tp: int = Field(1, ge=1, le=64, description="tensor-parallel GPUs per replica")
+    quantization: Literal["bf16", "fp8", "int4"] | None = Field(
+        None, description="of the weights; None: the profile's"
+    )
+    kv_cache_dtype: Literal["auto", "bf16", "fp8"] = Field("auto", description="auto: the profile's")
     proposer: str = "eagle3"
+    drafter: str | None = Field(None, description="a drafter YAML, a draft model, or a head's weights")
     workload: str = "sharegpt"
     traces: Path | None = Field(None, description="recorded traces instead of the workload's fitted model")
     engine: str = "vllm"
@@ -104,11 +109,21 @@ def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any
         merged["policy"] = "off"
     if traces := merged.get("traces"):
         merged["traces"] = path.parent / str(traces)
+    for key in ("model", "hardware", "drafter"):
+        if isinstance(merged.get(key), str):
+            merged[key] = _beside(path, merged[key])
     if overrides.get("qps") is not None:
         merged.pop("concurrency", None)
     if overrides.get("concurrency") is not None:
         merged.pop("qps", None)
     return make_scenario(defaults | merged | overrides, str(path))
+
+
+def _beside(path: Path, name: str) -> str:
+    """The file or model folder of that name beside the scenario, else the name itself."""
+    there = path.parent / name
+    is_path = there.suffix in (".yaml", ".yml", ".json") or "/" in name
+    return str(there) if is_path and (there.is_file() or (there / "config.json").is_file()) else name
 
 
 def _first_fault(err: ValidationError, origin: str) -> InputError:

@@ -22,6 +22,8 @@ class EngineVersion:
         methods: names of its speculative methods that a plan can ask for.
         table_refused: method or proposer -> what the engine would do with a K that changes with the batch.
         table_caveats: method -> why such a table saves less than predicted, though it runs correctly.
+        own_weights: methods whose drafter is a checkpoint of its own, which must be named.
+        kv_cache_names: format -> what ``--kv-cache-dtype`` calls it.
         graph_sizes: captured decode batch sizes that a batch is padded to before its K is looked up; empty
             when the engine looks up the batch itself.
     """
@@ -32,6 +34,8 @@ class EngineVersion:
     methods: frozenset[str]
     table_refused: Mapping[str, str]
     table_caveats: Mapping[str, str]
+    own_weights: frozenset[str]
+    kv_cache_names: Mapping[str, str]
     graph_sizes: tuple[int, ...]
 
     def __str__(self) -> str:
@@ -74,6 +78,8 @@ VLLM = EngineVersion(
             "ngram": f"on the V2 model runner {_TRUNCATES}",
         }
     ),
+    own_weights=frozenset({"eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark"}),
+    kv_cache_names=MappingProxyType({"bf16": "bfloat16", "fp8": "fp8"}),
     graph_sizes=(),
 )
 
@@ -84,6 +90,8 @@ SGLANG = EngineVersion(
     methods=frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"}),
     table_refused=MappingProxyType({"NGRAM": _NOT_ADAPTED, "STANDALONE": _NOT_ADAPTED}),
     table_caveats=MappingProxyType({}),
+    own_weights=frozenset({"EAGLE", "EAGLE3", "STANDALONE"}),
+    kv_cache_names=MappingProxyType({"bf16": "bf16", "fp8": "fp8_e4m3"}),
     graph_sizes=(*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)),
 )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from kplan.config.plan import Plan
 from kplan.errors import InputError
 from kplan.export.engines import SGLANG, VLLM
-from kplan.export.served import EngineExport, ServedDrafter, ServedModel
+from kplan.export.served import EngineExport, ServedDrafter, ServedModel, UnnamedWeightsError
 from kplan.export.sglang import export_sglang
 from kplan.export.vllm import export_vllm
 
@@ -38,7 +38,7 @@ class Exports:
 
 
 def export_engines(plan: Plan, model: ServedModel, drafter: ServedDrafter | None) -> Exports:
-    """The plan for every engine that can run it.
+    """The plan for every engine that can run it; without the weights of a drafter there is no engine.
 
     Raises:
         InputError: the engine that the plan was made for cannot run it.
@@ -48,6 +48,8 @@ def export_engines(plan: Plan, model: ServedModel, drafter: ServedDrafter | None
     for name, export in ((VLLM.name, export_vllm), (SGLANG.name, export_sglang)):
         try:
             engines[name] = export(plan, model, drafter)
+        except UnnamedWeightsError as error:
+            refused[name] = str(error)
         except InputError as error:
             if name == plan.question.engine:
                 raise

@@ -14,13 +14,22 @@ def header(plan: Plan, engine: EngineVersion, choice: Choice, command: str, note
         f"{engine}, written by kplan {plan.versions.get('kplan', '(version unknown)')}",
         f"plan: scenario {plan.scenario_hash}, seed {question.seed}",
         f"load: {load(question)}",
-        f"serves: {question.model} on {question.hardware}, TP {question.tp}, proposer {question.proposer}",
+        f"serves: {question.model}{_formats(question)} on {question.hardware}, TP {question.tp}, "
+        f"proposer {question.proposer}",
         f"policy: {choice.rule.text}",
         f"predicted (simulated, not measured): {prediction(choice.result, plan.answer.replicas)}",
         f"run: {command}",
         *(f"note: {note}" for note in notes),
     ]
     return "".join(f"# {one_line(line)}\n" for line in lines)
+
+
+def _formats(question: Question) -> str:
+    """The formats asked for, in brackets; "" when the model's own are taken."""
+    asked = [f"{question.quantization} weights"] if question.quantization else []
+    if question.kv_cache_dtype != "auto":
+        asked.append(f"{question.kv_cache_dtype} KV cache")
+    return f" ({', '.join(asked)})" if asked else ""
 
 
 def load(question: Question) -> str:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from kplan.config.plan import Plan
 from kplan.errors import InputError
 from kplan.export.choose import Choice
 from kplan.export.engines import EngineVersion
+from kplan.profiles import Tree
+
+
+class UnnamedWeightsError(InputError):
+    """The drafter is a layout without a checkpoint: a plan can be made with it, a config cannot."""
 
 
 class ServedModel(Protocol):
@@ -65,6 +71,7 @@ def method_of(engine: EngineVersion, model: ServedModel, drafter: ServedDrafter 
     """The engine's own name of the drafter's method.
 
     Raises:
+        UnnamedWeightsError: the method loads a checkpoint, and the drafter names none.
         InputError: there is no drafter, the engine has no such method, or it is MTP and the model has no MTP
             layers.
     """
@@ -80,6 +87,13 @@ def method_of(engine: EngineVersion, model: ServedModel, drafter: ServedDrafter 
         raise InputError(
             "proposer", drafter.proposer, f"{model.hf_id} has no MTP layers", "plan with another proposer"
         )
+    if method in engine.own_weights and drafter.hf_id is None:
+        raise UnnamedWeightsError(
+            "proposer",
+            drafter.proposer,
+            f"no trained drafter for {model.hf_id} is known, and {engine.title} must load one",
+            "name it: --drafter ORG/NAME or its folder",
+        )
     return method
 
 
@@ -92,6 +106,36 @@ def table_problem(engine: EngineVersion, drafter: ServedDrafter) -> str:
 def mtp_layers(model: ServedModel) -> int:
     """MTP layers of the target; a model that does not speak of any has none."""
     return int(getattr(model, "mtp_layers", 0))
+
+
+def tree_of(drafter: ServedDrafter | None) -> Tree | None:
+    """The draft tree; None of a drafter that does not speak of any."""
+    tree = getattr(drafter, "tree", None)
+    return tree if isinstance(tree, Tree) else None
+
+
+def formats(plan: Plan, engine: EngineVersion, model: ServedModel) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Flags for the formats of weights and KV cache that the plan asks for, and notes on them.
+
+    Engines quantize a bf16 checkpoint to fp8 while they load it; any other format must be the checkpoint's.
+    """
+    content: dict[str, Any] = {}
+    notes = []
+    own, asked = str(getattr(model, "weight_dtype", "bf16")), plan.question.quantization
+    if asked == "fp8" and own == "bf16":
+        content["quantization"] = "fp8"
+    elif asked is not None and asked != own:
+        notes.append(
+            f"the plan is for {asked} weights: put a checkpoint in that format in place of {model.hf_id}"
+        )
+    kv = plan.question.kv_cache_dtype
+    if kv == "auto" and str(getattr(model, "kv_dtype", "bf16")) == "fp8":
+        kv = "fp8"
+    if kv != "auto":
+        content["kv-cache-dtype"] = engine.kv_cache_names[kv]
+    if Path(model.hf_id).is_absolute():
+        notes.append(f"{model.hf_id} must hold the weights and the tokenizer")
+    return content, tuple(notes)
 
 
 def general_notes(plan: Plan, engine: EngineVersion, choice: Choice) -> tuple[str, ...]:

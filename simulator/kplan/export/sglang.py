@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kplan.config.plan import Plan
+from kplan.errors import InputError
 from kplan.export.choose import Ladder, Rule, Table, choose
 from kplan.export.engines import DEFAULT_GPU_MEMORY, SGLANG
 from kplan.export.header import header
@@ -15,9 +16,11 @@ from kplan.export.served import (
     EngineExport,
     ServedDrafter,
     ServedModel,
+    formats,
     general_notes,
     method_of,
     table_problem,
+    tree_of,
 )
 from kplan.export.table import KRange, compress, lookup
 from kplan.export.yamltext import dump
@@ -51,7 +54,9 @@ def export_sglang(plan: Plan, model: ServedModel, drafter: ServedDrafter | None)
         content["tp-size"] = plan.question.tp
     # Left out, it becomes 48 as soon as speculation is on, whatever batch the plan assumed.
     content["max-running-requests"] = plan.question.max_num_seqs
-    notes = general_notes(plan, SGLANG, choice)
+    flags, format_notes = formats(plan, SGLANG, model)
+    content |= flags
+    notes = general_notes(plan, SGLANG, choice) + format_notes
     ladder = _ladder(form, drafter)
     if form.max_k > 0:
         content |= _flags(form, model, drafter)
@@ -70,6 +75,8 @@ def _cannot_run(rule: Rule, drafter: ServedDrafter | None) -> str:
     if rule.form is None:
         return f"{SGLANG} has no way to run it: its K is fixed or climbs a ladder per batch size"
     adaptive = isinstance(rule.form, Ladder) or not rule.form.fixed
+    if adaptive and tree_of(drafter) is not None:
+        return f"{SGLANG} does not run it with a tree: its adaptive steps are for chains"
     if adaptive and drafter is not None and (problem := table_problem(SGLANG, drafter)):
         return f"{SGLANG} does not run it with {drafter.proposer}: {problem}"
     return ""
@@ -81,9 +88,17 @@ def _flags(form: Table | Ladder, model: ServedModel, drafter: ServedDrafter | No
     flags: dict[str, Any] = {"speculative-algorithm": method}
     if drafter is not None and drafter.hf_id is not None:
         flags["speculative-draft-model-path"] = drafter.hf_id
+    tree = tree_of(drafter)
+    if tree is not None and form.start_k > tree.nodes:
+        raise InputError(
+            "K",
+            form.start_k,
+            f"the tree drafts {tree.nodes} nodes to choose from",
+            "plan with a smaller --max-k",
+        )
     flags |= {
-        "speculative-num-steps": form.start_k,
-        "speculative-eagle-topk": 1,
+        "speculative-num-steps": form.start_k if tree is None else tree.depth,
+        "speculative-eagle-topk": 1 if tree is None else tree.topk,
         "speculative-num-draft-tokens": form.start_k + 1,
     }
     if method == "NGRAM":
@@ -96,7 +111,7 @@ def _ladder(form: Table | Ladder, drafter: ServedDrafter | None) -> Mapping[str,
     """The adaptive JSON; None without speculation, or with a proposer that SGLang does not adapt."""
     if isinstance(form, Ladder):
         return form.slots
-    if form.max_k == 0 or drafter is None or table_problem(SGLANG, drafter):
+    if form.max_k == 0 or drafter is None or tree_of(drafter) or table_problem(SGLANG, drafter):
         return None
     return {str(r.start): {"candidate_steps": [r.k]} for r in form.ranges}
 

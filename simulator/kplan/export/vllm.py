@@ -13,6 +13,7 @@ from kplan.export.served import (
     EngineExport,
     ServedDrafter,
     ServedModel,
+    formats,
     general_notes,
     method_of,
     mtp_layers,
@@ -55,7 +56,9 @@ def export_vllm(
         content["tensor-parallel-size"] = plan.question.tp
     if data_parallel_size > 1:
         content["data-parallel-size"] = data_parallel_size
-    notes = general_notes(plan, VLLM, choice)
+    flags, format_notes = formats(plan, VLLM, model)
+    content |= flags
+    notes = general_notes(plan, VLLM, choice) + format_notes
     if table.max_k > 0:
         content["speculative-config"] = _speculative(table, model, drafter, data_parallel_size)
         notes += _notes(table, drafter)

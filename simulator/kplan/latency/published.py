@@ -59,8 +59,9 @@ class ShareRow(Entry):
 class LinearRow(Entry):
     """A published linear model of steps measured inside the engine.
 
-    Overhead per step; drafting of all ``k`` passes, fixed and per input token; verification, fixed, per
-    batched token and per KV token. ``batches`` are the batch sizes it was fitted on.
+    Overhead per step; drafting of all ``k`` passes, fixed, per input token of one request and per KV token;
+    verification, fixed, per batched token and per KV token; a lookup as a share of verification. ``batches``
+    are the batch sizes it was fitted on.
     """
 
     source: str
@@ -71,6 +72,8 @@ class LinearRow(Entry):
     overhead_s: Positive
     draft_fixed_s: Positive
     draft_token_s: Positive
+    draft_kv_token_s: Positive
+    lookup_share: Positive
     verify_fixed_s: Positive
     verify_token_s: Positive
     verify_kv_token_s: Positive

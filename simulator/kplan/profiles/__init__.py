@@ -18,6 +18,7 @@ from kplan.profiles.calibration import (
     SamplerFit,
 )
 from kplan.profiles.drafter import Drafter, DrafterKind, Tree
+from kplan.profiles.drafters import load_drafter
 from kplan.profiles.dtype import Dtype
 from kplan.profiles.engine import EngineProfile, GraphSizes, GraphUnit, MemoryTier
 from kplan.profiles.hardware import Hardware
@@ -26,7 +27,6 @@ from kplan.profiles.load import (
     ProfileLine,
     available,
     load_calibration,
-    load_drafter,
     load_engine,
     load_hardware,
     load_model,

@@ -106,6 +106,7 @@ class Calibration:
         gemm_fp8: with fp8 weights and activations; None when nothing of the kind was measured.
         attention_fp8: with an fp8 KV cache; None when nothing of the kind was measured.
         all_reduce: ranks -> fit.
+        borrowed_from: the GPU whose calibration stands in for that of ``hardware``; "" for its own.
     """
 
     hardware: str
@@ -120,6 +121,7 @@ class Calibration:
     provenance: Provenance
     gemm_fp8: GemmFit | None = None
     attention_fp8: AttentionFit | None = None
+    borrowed_from: str = ""
 
     def slower(self, factor: float) -> Calibration:
         """A calibration in which every time is ``factor`` times longer (efficiencies fall accordingly)."""
@@ -173,4 +175,5 @@ class Calibration:
                 lookup_token_s=scaled(host.lookup_token_s, times),
             ),
             provenance=self.provenance,
+            borrowed_from=self.borrowed_from,
         )

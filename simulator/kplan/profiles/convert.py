@@ -79,6 +79,7 @@ def engine(file: schema.EngineFile) -> EngineProfile:
         table_methods=frozenset(file.table_methods),
         table_piecewise=file.table_piecewise,
         gpu_memory_utilization=file.gpu_memory_utilization,
+        small_tier_hardware=frozenset(file.small_tier_hardware),
         provenance=file.provenance.provenance(),
     )
 

@@ -31,6 +31,11 @@ class Tree:
     depth: int
     topk: int
 
+    @property
+    def nodes(self) -> int:
+        """Drafted nodes to choose the K from: topk at the first depth, topk x topk at each later one."""
+        return self.topk + (self.depth - 1) * self.topk**2
+
 
 @dataclass(frozen=True)
 class Drafter:
@@ -72,6 +77,11 @@ class Drafter:
     kv_dtype: Dtype = Dtype.BF16
     tree: Tree | None = None
     kv_budget: int | None = None
+
+    @property
+    def one_k(self) -> bool:
+        """Engines keep one K while it drafts: a tree has a fixed form, a parallel draft a fixed mask."""
+        return self.tree is not None or self.kind is DrafterKind.PARALLEL
 
     def fusion(self, tp: int = 1) -> Matmul | None:
         """The input projection; engines replicate it on every rank, so ``tp`` leaves it whole."""

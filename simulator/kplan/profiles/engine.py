@@ -63,6 +63,7 @@ class EngineProfile:
         summary: one line for listings.
         block_size: tokens of a KV block.
         tiers: default limits by device memory, largest first.
+        small_tier_hardware: GPUs that get the smallest tier whatever their memory.
         max_num_seqs_with_drafts: running requests when speculation is on; None means no change.
         graphs: captured decode graphs.
         async_scheduling: the host prepares a step while the GPU runs the one before.
@@ -86,11 +87,15 @@ class EngineProfile:
     table_piecewise: bool
     gpu_memory_utilization: float
     provenance: Provenance
+    small_tier_hardware: frozenset[str] = frozenset()
 
     def limits(self, hardware: Hardware, *, drafting: bool) -> tuple[int, int]:
         """Default (max_num_batched_tokens, max_num_seqs) on this GPU, with or without speculation."""
         memory_gb = hardware.memory_bytes.value / GB
-        tier = next((t for t in self.tiers if memory_gb >= t.min_memory_gb), self.tiers[-1])
+        fitting = [tier for tier in self.tiers if memory_gb >= tier.min_memory_gb]
+        if hardware.name in self.small_tier_hardware:
+            fitting = []
+        tier = fitting[0] if fitting else self.tiers[-1]
         seqs = tier.max_num_seqs
         if drafting and self.max_num_seqs_with_drafts is not None:
             seqs = min(seqs, self.max_num_seqs_with_drafts)

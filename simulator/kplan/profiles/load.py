@@ -15,10 +15,11 @@ from pydantic import ValidationError
 
 from kplan.errors import InputError
 from kplan.profiles import convert, schema
+from kplan.profiles.borrow import borrow
 from kplan.profiles.calibration import Calibration
-from kplan.profiles.drafter import Drafter
 from kplan.profiles.engine import EngineProfile
 from kplan.profiles.hardware import Hardware
+from kplan.profiles.hf_config import config_path, read_model
 from kplan.profiles.model import Model
 from kplan.provenance import Provenance
 
@@ -32,6 +33,9 @@ _SCHEMAS: dict[str, type[schema.Entry]] = {
     "engines": schema.EngineFile,
 }
 KINDS = tuple(_SCHEMAS)
+YAML = (".yaml", ".yml")
+LENDER = "h100-sxm"
+"""The GPU whose calibration stands in for that of one without."""
 
 
 @dataclass(frozen=True)
@@ -49,37 +53,37 @@ def load_hardware(name_or_path: str | Path) -> Hardware:
 
 
 def load_model(name_or_path: str | Path) -> Model:
-    """A model by profile name, Hugging Face id or YAML path. Raises InputError naming close matches."""
+    """A model by profile name, Hugging Face id, YAML path, or config.json (its path or its folder).
+
+    Raises:
+        InputError: an unknown name (with close matches), or a file that describes no model that is priced.
+    """
     text = str(name_or_path)
-    by_id = (
-        {_parse("models", file, schema.ModelFile).hf_id: file for file in _files("models")}
-        if "/" in text
-        else {}
-    )
-    if text in by_id:
-        return convert.model(_parse("models", by_id[text], schema.ModelFile))
-    return convert.model(_load("models", name_or_path, schema.ModelFile))
+    if text.lower() in {_stem(file) for file in shipped("models")}:
+        return convert.model(_load("models", text, schema.ModelFile))
+    if "/" in text:
+        for entry in (parse("models", file, schema.ModelFile) for file in shipped("models")):
+            if entry.hf_id == text:
+                return convert.model(entry)
+    config = config_path(text)
+    if config is not None:
+        return read_model(config)
+    return convert.model(_load("models", text, schema.ModelFile))
 
 
-def load_drafter(proposer: str, model: Model) -> Drafter:
-    """The drafter that serves ``proposer`` for ``model``. Raises InputError listing what exists."""
-    everything = [
-        convert.drafter(_parse("drafters", file, schema.DrafterFile)) for file in _files("drafters")
-    ]
-    fitting = [d for d in everything if model.name in d.targets or "*" in d.targets]
-    for candidate in fitting:
-        if candidate.proposer == proposer:
-            return candidate
-    known = sorted({d.proposer for d in everything})
-    here = ", ".join(sorted(d.proposer for d in fitting))
-    if proposer in known:
-        raise InputError("proposer", proposer, f"has no drafter profile for {model.name}", f"it has: {here}")
-    raise InputError("proposer", proposer, f"known proposers: {', '.join(known)}", _close(proposer, known))
+def load_calibration(hardware: str | Path | Hardware) -> Calibration:
+    """The calibration of a GPU, by the GPU, by profile name, or from a YAML path.
 
+    A GPU without one of its own borrows that of LENDER (:func:`kplan.profiles.borrow.borrow`).
 
-def load_calibration(hardware: str | Path) -> Calibration:
-    """The calibration of a GPU by profile name, or from a YAML path. Raises InputError if there is none."""
-    return convert.calibration(_load("calibrations", hardware, schema.CalibrationFile))
+    Raises:
+        InputError: neither a calibration nor a hardware profile of that name.
+    """
+    name = hardware.name if isinstance(hardware, Hardware) else str(hardware)
+    if name.endswith(YAML) or name.lower() in {_stem(file) for file in shipped("calibrations")}:
+        return convert.calibration(_load("calibrations", name, schema.CalibrationFile))
+    gpu = hardware if isinstance(hardware, Hardware) else load_hardware(name)
+    return borrow(load_calibration(LENDER), load_hardware(LENDER), gpu)
 
 
 def load_engine(name_or_path: str | Path) -> EngineProfile:
@@ -90,33 +94,36 @@ def load_engine(name_or_path: str | Path) -> EngineProfile:
 def available(kind: str) -> list[ProfileLine]:
     """Profiles of a kind (hardware, models, drafters, calibrations, engines), by name."""
     if kind not in _SCHEMAS:
-        raise InputError("profile kind", kind, f"known kinds: {', '.join(KINDS)}", _close(kind, list(KINDS)))
+        raise InputError("profile kind", kind, f"known kinds: {', '.join(KINDS)}", close(kind, list(KINDS)))
     lines = []
-    for file in _files(kind):
-        entry = dict(_parse(kind, file, _SCHEMAS[kind]))
+    for file in shipped(kind):
+        entry = dict(parse(kind, file, _SCHEMAS[kind]))
         lines.append(ProfileLine(_stem(file), entry["summary"], entry["provenance"].provenance()))
     return sorted(lines, key=lambda line: line.name)
 
 
 def _load(kind: str, name_or_path: str | Path, cls: type[File]) -> File:
     text = str(name_or_path)
-    if text.endswith((".yaml", ".yml")):
+    if text.endswith(YAML):
         path = Path(text)
         if not path.is_file():
             raise InputError(
-                f"{kind} profile", text, "no such file", "give a profile name or an existing YAML file"
+                f"{kind} profile", text, "no such file", "give a profile name or an existing file"
             )
-        return _parse(kind, path, cls)
-    by_name = {_stem(file): file for file in _files(kind)}
+        return parse(kind, path, cls)
+    by_name = {_stem(file): file for file in shipped(kind)}
     if text.lower() not in by_name:
         names = sorted(by_name)
-        raise InputError(f"{kind} profile", text, f"known: {', '.join(names)}", _close(text, names))
-    return _parse(kind, by_name[text.lower()], cls)
+        raise InputError(f"{kind} profile", text, f"known: {', '.join(names)}", close(text, names))
+    return parse(kind, by_name[text.lower()], cls)
 
 
-def _parse(kind: str, file: Traversable | Path, cls: type[File]) -> File:
+def parse(kind: str, file: Traversable | Path, cls: type[File]) -> File:
+    """The validated record of one profile file. Raises InputError naming the first key at fault."""
     try:
         return cls.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{kind} profile", str(file), f"cannot be read ({error})", "check it") from error
     except yaml.YAMLError as error:
         raise InputError(f"{kind} profile", str(file), "is not valid YAML", str(error)) from error
     except ValidationError as error:
@@ -125,7 +132,8 @@ def _parse(kind: str, file: Traversable | Path, cls: type[File]) -> File:
         raise InputError(f"{kind} profile", str(file), f"{where}: {first['msg']}", "mend that key") from error
 
 
-def _files(kind: str) -> Iterator[Traversable]:
+def shipped(kind: str) -> Iterator[Traversable]:
+    """The files of a kind that come with kplan."""
     for file in (files("kplan_profiles") / kind).iterdir():
         if file.name.endswith(".yaml"):
             yield file
@@ -135,6 +143,7 @@ def _stem(file: Traversable) -> str:
     return file.name.removesuffix(".yaml")
 
 
-def _close(text: str, names: list[str]) -> str:
+def close(text: str, names: list[str]) -> str:
+    """ "did you mean ...?" with the names most like ``text``; "" when none is."""
     matches = get_close_matches(text.lower(), names, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(matches)}?" if matches else ""

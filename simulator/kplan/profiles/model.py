@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kplan.profiles.architecture import Decoder
 from kplan.profiles.dtype import Dtype
@@ -36,6 +36,10 @@ class Model:
     kv_dtype: Dtype = Dtype.BF16
     mtp_layers: int = 0
     max_context: int | None = None
+
+    def stored(self, weights: Dtype | None, kv: Dtype | None) -> Model:
+        """The same model with these formats of weights and KV cache; None leaves the profile's."""
+        return replace(self, weight_dtype=weights or self.weight_dtype, kv_dtype=kv or self.kv_dtype)
 
     @property
     def params(self) -> int:

@@ -143,8 +143,19 @@ class TreeEntry(Entry):
     topk: Count
 
 
+class LayerEntry(Entry):
+    """Decoder layers of a head at the width of whatever target it drafts for.
+
+    ``vocab`` is that of a head of its own; ``mtp`` takes the target's last layer as it is, routed or not.
+    """
+
+    vocab: Count | None = None
+    attention_inputs: Count = 1
+    mtp: bool = False
+
+
 class DrafterFile(Entry):
-    """drafters/NAME.yaml"""
+    """drafters/NAME.yaml; its architecture: ``decoder``, ``layer``, or another proposer's ``head``."""
 
     name: str
     proposer: str
@@ -154,6 +165,8 @@ class DrafterFile(Entry):
     engine_methods: dict[str, str]
     summary: str
     decoder: DecoderEntry | None = None
+    layer: LayerEntry | None = None
+    head: str | None = None
     fused_hidden: Annotated[int, Field(ge=0)] = 0
     fuses_every_pass: bool = False
     own_embedding: bool = False
@@ -163,6 +176,17 @@ class DrafterFile(Entry):
     tree: TreeEntry | None = None
     kv_budget: Count | None = None
     provenance: ProvenanceEntry
+
+    @model_validator(mode="after")
+    def _one_architecture(self) -> Self:
+        own = self.kind not in (DrafterKind.LOOKUP, DrafterKind.SELF)
+        given = [key for key in ("decoder", "layer", "head") if getattr(self, key) is not None]
+        if len(given) != int(own):
+            needed = "exactly one of decoder, layer and head" if own else "no decoder, layer or head"
+            raise ValueError(f"a drafter of kind {self.kind} has {needed}, not {', '.join(given) or 'none'}")
+        if (self.kind is DrafterKind.SELF) != (self.kv_budget is not None):
+            raise ValueError("kv_budget goes with kind self")
+        return self
 
 
 class TierEntry(Entry):
@@ -186,6 +210,7 @@ class EngineFile(Entry):
     summary: str
     block_size: Count
     tiers: Annotated[tuple[TierEntry, ...], Field(min_length=1)]
+    small_tier_hardware: tuple[str, ...] = ()
     max_num_seqs_with_drafts: Count | None
     graphs: GraphEntry
     async_scheduling: bool

@@ -107,7 +107,10 @@ def _settings(asked: Question) -> Iterable[tuple[str, object]]:
     yield "model", asked.model
     yield "hardware", asked.hardware
     yield "tensor parallel", asked.tp
+    yield "weights", asked.quantization
+    yield "KV cache", None if asked.kv_cache_dtype == "auto" else asked.kv_cache_dtype
     yield "proposer", asked.proposer
+    yield "drafter", asked.drafter
     yield "workload", asked.workload if asked.traces is None else None
     yield "recorded traces", asked.traces
     yield "engine", asked.engine

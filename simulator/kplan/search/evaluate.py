@@ -83,6 +83,8 @@ def why_not_runnable(setup: Setup, spec: PolicySpec) -> str:
     method = engine.method(setup.drafter)
     if method is None:
         return f"{engine.name} has no method for {setup.drafter.name}"
+    if spec.name != "fixed" and setup.drafter.one_k:
+        return f"{engine.name} cannot change K with {setup.drafter.proposer}"
     if spec.name != "fixed" and method not in engine.table_methods:
         return f"{engine.name} cannot change K with method {method}"
     return ""

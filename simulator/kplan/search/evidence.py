@@ -10,6 +10,7 @@ import numpy as np
 from kplan import metrics
 from kplan.config.plan import Assumption, KCurvePoint, Roofline
 from kplan.latency import StepShape
+from kplan.profiles import Dtype
 from kplan.provenance import Figure
 from kplan.search.candidates import WalkCurve
 from kplan.search.evaluate import Evaluated
@@ -68,9 +69,10 @@ def assumptions(setup: Setup) -> tuple[Assumption, ...]:
         ),
         Assumption(
             name=f"model {setup.model.name}",
-            value=f"{setup.model.weight_bytes() / 1e9:.1f} GB of weights",
+            value=f"{setup.model.weight_bytes() / 1e9:.1f} GB of weights in {setup.model.weight_dtype}, "
+            f"KV cache in {setup.model.kv_dtype}",
             kind=setup.model.provenance.kind,
-            source=setup.model.provenance.source,
+            source="; ".join(filter(None, [setup.model.provenance.source, setup.model.provenance.note])),
         ),
         Assumption(
             name=f"drafter {setup.drafter.name}",
@@ -119,7 +121,7 @@ def _lender(setup: Setup) -> str:
 
 
 def caveats(setup: Setup, recorded_k: int) -> list[str]:
-    """What a reader must know of the acceptance that the result rests on, a sentence each.
+    """What a reader must know of the acceptance and the step times behind the result, a sentence each.
 
     Args:
         recorded_k: K of the recording behind the acceptance; above it nothing was seen.
@@ -134,7 +136,34 @@ def caveats(setup: Setup, recorded_k: int) -> list[str]:
         found.append(
             f"The acceptance was recorded at K = {recorded_k}: what is said of larger K is a lower bound."
         )
-    return found
+    return found + list(_unmeasured(setup))
+
+
+def _unmeasured(setup: Setup) -> Iterator[str]:
+    """Parts of the step time that rest on no measurement of this GPU, format or layout."""
+    hardware, model, calibration = setup.hardware, setup.model, setup.latency.calibration
+    if calibration.borrowed_from:
+        yield (
+            f"{hardware.name} is not calibrated: its datasheet peaks times the shares that "
+            f"{calibration.borrowed_from} reaches; fit its own with `kplan calibrate`."
+        )
+    if model.weight_dtype is Dtype.FP8:
+        if hardware.peak_flops_fp8 is None:
+            yield (
+                f"{hardware.name} has no fp8 arithmetic: fp8 weights save memory and its traffic, and are "
+                "multiplied as bf16."
+            )
+        elif calibration.gemm_fp8 is None:
+            yield "Products in fp8 are not measured: they are priced at the bf16 shares of the fp8 peak."
+    if model.weight_dtype is Dtype.INT4:
+        yield "Products of int4 weights are not measured: their traffic is priced at the bf16 shares of peak."
+    if model.kv_dtype is Dtype.FP8 and calibration.attention_fp8 is None:
+        yield "Attention over an fp8 KV cache is not measured: priced as in bf16 with half the bytes."
+    if model.decoder.moe is not None:
+        yield (
+            "Routed experts are not measured: they are priced like dense products of their sizes, with tokens "
+            "spread evenly over them."
+        )
 
 
 def _figures(record: object, prefix: str = "") -> Iterator[tuple[str, Figure]]:

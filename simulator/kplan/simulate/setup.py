@@ -12,7 +12,9 @@ from kplan.config.scenario import Scenario
 from kplan.errors import InputError
 from kplan.latency import LatencyModel, StepCost, StepShape, engine_traits
 from kplan.profiles import (
+    Calibration,
     Drafter,
+    Dtype,
     EngineProfile,
     Hardware,
     Model,
@@ -82,18 +84,23 @@ class Setup:
         return self.engine.name == "sglang"
 
 
-def prepare(scenario: Scenario) -> Setup:
+def prepare(
+    scenario: Scenario, *, calibration: Calibration | None = None, engine: EngineProfile | None = None
+) -> Setup:
     """Resolve every name of ``scenario``.
+
+    Args:
+        calibration: instead of the one that ships for the hardware.
+        engine: instead of the release that the scenario names.
 
     Raises:
         InputError: an unknown name, or a combination no profile covers.
         InfeasibleError: the weights do not fit.
     """
     hardware = load_hardware(scenario.hardware)
-    model = load_model(scenario.model)
-    drafter = load_drafter(scenario.proposer, model)
-    engine = load_engine(scenario.engine)
-    calibration = load_calibration(hardware.name)
+    model, drafter = served(scenario)
+    engine = engine or load_engine(scenario.engine)
+    calibration = calibration or load_calibration(hardware)
     default_tokens, default_seats = engine.limits(hardware, drafting=True)
     seats = scenario.max_num_seqs or default_seats
     tokens = scenario.max_num_batched_tokens or default_tokens
@@ -141,6 +148,22 @@ def prepare(scenario: Scenario) -> Setup:
         lengths=lengths,
         off_step_s=latency_off.step_seconds(StepShape.decode(batches, 0, lengths.context)).total_s,
     )
+
+
+def served(scenario: Scenario) -> tuple[Model, Drafter]:
+    """The model in the formats that the scenario asks for, and its drafter.
+
+    The drafter's KV cache lies in the target's and has its format; its weights keep their own (an MTP layer's
+    are the target's).
+
+    Raises:
+        InputError: an unknown name, or a drafter that does not fit the model.
+    """
+    weights = None if scenario.quantization is None else Dtype(scenario.quantization)
+    kv = None if scenario.kv_cache_dtype == "auto" else Dtype(scenario.kv_cache_dtype)
+    model = load_model(scenario.model).stored(weights, kv)
+    drafter = load_drafter(scenario.proposer, model, scenario.drafter)
+    return model, drafter if kv is None else replace(drafter, kv_dtype=kv)
 
 
 def _lengths(
