@@ -28,7 +28,7 @@ def calibrate(
     tp: Annotated[int, typer.Option(help="tensor-parallel GPUs it was served on")] = 1,
     base: Annotated[
         str | None,
-        typer.Option(help="calibration for what is not fitted [the hardware's own, else h100-sxm]"),
+        typer.Option(help="calibration for what is not fitted [the hardware's own, else borrowed]"),
     ] = None,
     timings: Annotated[
         Path | None, typer.Option(help="published host timings, used with --tables [those shipped]")
@@ -45,13 +45,13 @@ def calibrate(
     # Imported here: scipy and pandas would slow down every other command's --help.
     from kplan.cli.output import print_json
     from kplan.errors import InputError
-    from kplan.latency.fit import Measured, fit_calibration
+    from kplan.latency.fit import Measured, base_calibration, fit_calibration
     from kplan.latency.fit_figures import figures_of, write_calibration, write_text
     from kplan.latency.fit_steps import read_steps
     from kplan.latency.fit_tpot import read_tpot
     from kplan.latency.observed import Served
     from kplan.latency.published import load_host_timings
-    from kplan.profiles import available, load_calibration, load_engine, load_hardware, load_model
+    from kplan.profiles import load_engine, load_hardware, load_model
     from kplan.report import render_residuals
 
     if tables is not None and not tables.is_dir():
@@ -62,14 +62,11 @@ def calibrate(
         if path is not None and not path.parent.is_dir():
             raise InputError(option, str(path), "its folder must exist", f"create {path.parent} first")
     measured_on = load_hardware(hardware)
-    if base is None:
-        names = [line.name for line in available("calibrations")]
-        base = measured_on.name if measured_on.name in names else "h100-sxm"
     rows = [row for path in steps or [] for row in read_steps(path)]
     rows += [row for path in tpot or [] for row in read_tpot(path)]
     fit = fit_calibration(
         measured_on,
-        load_calibration(base),
+        base_calibration(measured_on, base),
         tables=tables,
         timings=load_host_timings(timings),
         measured=Measured(Served(measured_on, load_model(model), load_engine(engine), tp), rows)

@@ -1,7 +1,7 @@
 """Fit a calibration from any of kernel tables, step logs and tables of end-to-end measurements.
 
 Kernel tables give the GPU (:mod:`fit_gpu`); measured steps give what is left open (:mod:`fit_insitu`); every
-other figure is the base's, borrowed and called assumed when the base is another GPU's.
+other figure is the base's, and assumed when the base was borrowed from another GPU.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from kplan.errors import InputError
-from kplan.latency.fit_figures import borrowed, figures_of
+from kplan.latency.fit_figures import figures_of
 from kplan.latency.fit_gpu import fit_gpu
 from kplan.latency.fit_insitu import fit_in_situ
 from kplan.latency.fit_report import FitLine, FitReport, Residuals
 from kplan.latency.observed import Observation, Served, check_seats
 from kplan.latency.published import HostTimings
-from kplan.profiles import Calibration, Hardware
+from kplan.profiles import Calibration, Hardware, load_calibration, load_hardware
+from kplan.profiles.borrow import borrow
 from kplan.provenance import Kind, Provenance
 
 
@@ -43,7 +44,7 @@ def fit_calibration(
     """A calibration of ``hardware`` from what is given.
 
     Args:
-        base: where figures come from that nothing given here tells.
+        base: a calibration of ``hardware``, its own or a borrowed one, for what nothing given here tells.
         tables: folder with kernel tables; ``timings`` of this GPU then give its host costs (others are
             left alone).
         measured: rows of a running server.
@@ -54,7 +55,7 @@ def fit_calibration(
     """
     if tables is None and measured is None:
         raise InputError("kplan calibrate", "nothing", "needs --tables, --steps or --tpot", "give one")
-    calibration = borrowed(base, hardware.name)
+    calibration = base
     fits: list[FitLine] = []
     residuals: list[Residuals] = []
     notes: list[str] = []
@@ -81,6 +82,7 @@ def fit_calibration(
     calibration = replace(
         calibration,
         summary=_summary(told, calibration, paths, base),
+        borrowed_from="",
         provenance=Provenance(
             Kind.FITTED,
             f"kplan calibrate: {', '.join(told)}",
@@ -90,9 +92,21 @@ def fit_calibration(
     return FitReport(calibration, paths, tuple(fits), tuple(residuals), tuple(notes))
 
 
+def base_calibration(hardware: Hardware, base: str | None = None) -> Calibration:
+    """What a fit begins at: the named calibration (or file), else the GPU's own; borrowed for another GPU.
+
+    Raises InputError for an unknown name, or a file of a GPU that has no profile to borrow by.
+    """
+    if base is None:
+        return load_calibration(hardware)
+    lent = load_calibration(base)
+    return lent if lent.hardware == hardware.name else borrow(lent, load_hardware(lent.hardware), hardware)
+
+
 def _summary(told: list[str], calibration: Calibration, paths: frozenset[str], base: Calibration) -> str:
     left = sorted(figures_of(calibration).keys() - paths)
-    rest = f"; {len(left)} figures of the base {base.hardware}" if left else ""
+    lender = f"borrowed from {base.borrowed_from}" if base.borrowed_from else "as they were"
+    rest = f"; {len(left)} figures {lender}" if left else ""
     return f"fitted on {', '.join(told)}{rest}"
 
 

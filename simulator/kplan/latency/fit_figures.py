@@ -52,28 +52,6 @@ def with_figures(calibration: Calibration, changed: Mapping[str, Figure]) -> Cal
     return _mapped(calibration, "", lambda path, figure: changed.get(path, figure))
 
 
-def borrowed(base: Calibration, hardware: str) -> Calibration:
-    """``base`` for another GPU: the same values, each assumed, saying whose they are and how known there.
-
-    The calibration of the GPU itself is returned as it is.
-    """
-    if base.hardware == hardware:
-        return base
-
-    def assume(_: str, figure: Figure) -> Figure:
-        there = figure.provenance
-        return Figure(
-            figure.value,
-            Provenance(
-                Kind.ASSUMED,
-                f"calibration {base.hardware}",
-                f"borrowed from {base.hardware}, {there.kind.value} there",
-            ),
-        )
-
-    return replace(_mapped(base, "", assume), hardware=hardware)
-
-
 def document(calibration: Calibration) -> dict[str, Any]:
     """The calibration as the content of its YAML file; sources are named once, by short keys."""
     keys: dict[str, str] = {}
@@ -93,6 +71,7 @@ def document(calibration: Calibration) -> dict[str, Any]:
 
     content = cast(dict[str, Any], plain(calibration))
     provenance = content.pop("provenance")
+    del content["borrowed_from"]  # what the loader says of a GPU without a file
     return content | {"sources": {key: text for text, key in keys.items()}, "provenance": provenance}
 
 

@@ -1,4 +1,4 @@
-"""Results as single HTML files that open with the network off: a plan, and a fitted calibration."""
+"""Results as single HTML files that open with the network off."""
 
 from kplan.report.page import render_report
 from kplan.report.residuals import render_residuals

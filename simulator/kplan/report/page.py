@@ -6,15 +6,14 @@ from html import escape
 
 from kplan.config.plan import Plan, PolicyResult
 from kplan.report import figures, tables
-from kplan.report.shell import Chart, charts_section, html_page
+from kplan.report.document import Chart, document
 from kplan.report.text import answer_k, load, number
 
 
 def render_report(plan: Plan) -> str:
-    """One self-contained HTML page for ``plan`` (about 5 MB: plotly.js is inside)."""
+    """One self-contained HTML page for ``plan``."""
     charts = [chart for chart in _charts(plan) if chart.figure is not None]
-    title = f"{answer_k(plan.answer)} at {load(plan.question)}"
-    content = f"""{_header(plan)}
+    body = f"""{_header(plan)}
 <main>
 {_answer(plan)}
 {_tiles(plan)}
@@ -23,7 +22,10 @@ def render_report(plan: Plan) -> str:
 <p class="quiet">Simulated under the same arrivals, lengths and acceptance for every policy.
 Times are per request. Small figures: 95% interval of the mean.</p>
 {tables.policies(plan)}
-{charts_section(charts)}
+<noscript><p>The charts need JavaScript; the tables hold the same figures.</p></noscript>
+<div class="charts">
+{"".join(chart.section() for chart in charts)}
+</div>
 <h2>What this rests on</h2>
 {tables.assumptions(plan.assumptions)}
 <details><summary>The question, with every default</summary>
@@ -31,7 +33,7 @@ Times are per request. Small figures: 95% interval of the mean.</p>
 </details>
 </main>
 {_footer(plan)}"""
-    return html_page(f"kplan: {title}", content, charts)
+    return document(f"{answer_k(plan.answer)} at {load(plan.question)}", body, charts)
 
 
 def _charts(plan: Plan) -> list[Chart]:

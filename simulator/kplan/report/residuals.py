@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from kplan.latency.fit_figures import figures_of
 from kplan.latency.fit_report import FitReport, Residuals
+from kplan.report.document import Chart, document
 from kplan.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
-from kplan.report.shell import Chart, charts_section, html_page
 from kplan.report.tables import html_table
 from kplan.report.text import DASH, number
 
@@ -36,14 +36,17 @@ def render_residuals(fit: FitReport) -> str:
 <h2>How well it fits</h2>
 {_lines(fit)}
 {f"<h2>Not identified, or left out</h2><ul>{notes}</ul>" if notes else ""}
-{charts_section(charts)}
+<noscript><p>The charts need JavaScript; the tables hold the coefficients and the errors.</p></noscript>
+<div class="charts">
+{"".join(chart.section() for chart in charts)}
+</div>
 <h2>Coefficients</h2>
 <p class="quiet">Fitted in this run first; the others stay what the base calibration says.</p>
 {_coefficients(fit)}
 </main>
 <footer class="quiet">Errors are predicted / measured - 1 over the rows of the fit itself: they say how well
 the model describes these rows, not how well it predicts others.</footer>"""
-    return html_page(f"kplan: calibration of {calibration.hardware}", content, charts)
+    return document(f"calibration of {calibration.hardware}", content, charts)
 
 
 def _charts(fit: FitReport) -> list[Chart]:

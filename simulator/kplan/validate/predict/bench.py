@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from kplan.config.scenario import make_scenario
 from kplan.errors import InputError
 from kplan.metrics import Measured
-from kplan.profiles import Calibration, EngineProfile, load_calibration, load_engine
+from kplan.profiles import Calibration, EngineProfile, load_calibration, load_engine, load_hardware
 from kplan.profiles.schema import Entry
 from kplan.registry import parse_policy
 from kplan.simulate import Setup, default_requests, draw_requests, prepare, run_policy
@@ -58,7 +58,7 @@ def settings_of(table: PublishedTable, kind: type[Own]) -> Own:
 
 def sources(hardware: str) -> tuple[Calibration, ...]:
     """The calibration of a GPU, and the same with its second source of GEMM times where it has one."""
-    own = load_calibration(hardware)
+    own = load_calibration(load_hardware(hardware))
     return (own,) if own.gemm_alternate is None else (own, replace(own, gemm=own.gemm_alternate))
 
 

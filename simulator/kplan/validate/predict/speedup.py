@@ -121,10 +121,11 @@ def _infer(setups: Bench, method: Method, measured: float) -> list[TraceSet]:
     prompt, output = workload.sample_lengths(_SEED, REQUESTS)
     prompt = prompt if scenario.prompt_tokens is None else np.full_like(prompt, scenario.prompt_tokens)
     output = output if scenario.output_tokens is None else np.full_like(output, scenario.output_tokens)
-    off = tokens_per_s(run(setups, "off"))
 
     def traces(shift: float) -> TraceSet:
         return _shifted(model, method.proposer, shift, prompt, output)
+
+    off = tokens_per_s(run(_with(setups, [traces(0.0)] * len(setups)), "off"))
 
     def excess(source: int, shift: float) -> float:
         one = _with(setups[source : source + 1], [traces(shift)])

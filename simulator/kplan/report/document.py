@@ -1,4 +1,4 @@
-"""What every report is made of: one HTML file with style, script and charts inside."""
+"""An HTML file that opens with the network off: styles, plotly and the figures are inside."""
 
 from __future__ import annotations
 
@@ -24,9 +24,22 @@ class Chart:
     note: str
     figure: go.Figure | None
 
+    def section(self) -> str:
+        """The place in the page where it is drawn."""
+        heading = escape(self.heading)
+        return (
+            f'<section><h2>{heading}</h2><p class="quiet">{escape(self.note)}</p>'
+            f'<div id="{self.name}" role="img" aria-label="{heading}"></div></section>\n'
+        )
 
-def html_page(title: str, content: str, charts: Sequence[Chart]) -> str:
-    """A self-contained page (about 5 MB: plotly.js is inside); ``content`` is HTML, ``title`` plain text."""
+
+def document(title: str, body: str, charts: Sequence[Chart]) -> str:
+    """The whole file (about 5 MB: plotly.js is inside).
+
+    Args:
+        title: plain text.
+        body: HTML, with a place for each of ``charts``; what came from outside is escaped in it.
+    """
     drawn = {chart.name: _bare(chart.figure) for chart in charts if chart.figure is not None}
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -34,33 +47,17 @@ def html_page(title: str, content: str, charts: Sequence[Chart]) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_RULES}">
-<title>{escape(title)}</title>
+<title>kplan: {escape(title)}</title>
 <style>{_asset("style.css")}</style>
 </head>
 <body>
-{content}
+{body}
 <script>{get_plotlyjs()}</script>
 <script id="figures" type="application/json">{_script_json(drawn)}</script>
 <script>{_asset("charts.js")}</script>
 </body>
 </html>
 """
-
-
-def charts_section(charts: Sequence[Chart]) -> str:
-    """The places that the page's script draws ``charts`` into."""
-    return f"""<noscript><p>The charts need JavaScript; the tables hold the same figures.</p></noscript>
-<div class="charts">
-{"".join(_chart(chart) for chart in charts)}
-</div>"""
-
-
-def _chart(chart: Chart) -> str:
-    heading = escape(chart.heading)
-    return (
-        f'<section><h2>{heading}</h2><p class="quiet">{escape(chart.note)}</p>'
-        f'<div id="{chart.name}" role="img" aria-label="{heading}"></div></section>\n'
-    )
 
 
 def _bare(figure: go.Figure) -> dict[str, object]:
