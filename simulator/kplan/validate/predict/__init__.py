@@ -22,6 +22,7 @@ PREDICTORS: Mapping[str, str] = MappingProxyType(
         "decode-speedup": "kplan.validate.predict.context:predict",
         "iid-speedup": "kplan.validate.predict.closed_forms:predict",
         "inferred-speedup": "kplan.validate.predict.serving:predict",
+        "laptop": "kplan.validate.predict.laptop:predict",
         "open-load": "kplan.validate.predict.open_load:predict",
         "shares": "kplan.validate.predict.breakdown:shares",
         "specdecode-bench": "kplan.validate.predict.specdecode_bench:predict",
