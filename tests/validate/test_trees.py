@@ -42,11 +42,14 @@ def test_the_acceptance_length_scales_the_speedup() -> None:
 
 
 def test_more_nodes_cost_more_where_the_target_computes() -> None:
-    """At equal acceptance 20 nodes lose to 5: little at one request, by far more than half at 64."""
+    """At equal acceptance 20 nodes lose to 5: little at one request, about half at 64.
+
+    64 x 21 tokens take 2 x 8e9 x 1344 FLOP, 22 ms at the H100's peak; 64 x 6 a roofline minimum of 6 ms.
+    """
     at = {"depth": 3, "topk": 4, "emitted": 2.5}
     ratio = {}
     for batch in (1, 64):
         small, large = predict(make_table(at | {"k": 5, "batch": batch}, at | {"k": 20, "batch": batch}))
         ratio[batch] = large.value / small.value
-    assert 0.8 < ratio[1] <= 1.0
-    assert ratio[64] < 0.5
+    assert 0.9 < ratio[1] <= 1.0
+    assert 0.4 < ratio[64] < 0.6
