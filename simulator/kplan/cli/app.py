@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import typer
 
-from kplan.cli import calibrate, export, listing, recommend, simulate, traces
+from kplan.cli import calibrate, export, listing, recommend, simulate, traces, validate
 from kplan.cli.output import print_json
 from kplan.errors import InfeasibleError, InputError
 
@@ -26,6 +26,7 @@ app.command("export")(export.export)
 app.command("profiles")(listing.profiles)
 app.command("policies")(listing.policies)
 app.command("calibrate")(calibrate.calibrate)
+app.command("validate")(validate.validate)
 app.add_typer(traces.app, name="traces")
 
 

@@ -1,8 +1,7 @@
-"""``kplan calibrate``: fit a calibration from kernel tables and published host timings."""
+"""``kplan calibrate``: fit a calibration from kernel tables, step logs and end-to-end measurements."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,34 +9,95 @@ import typer
 
 
 def calibrate(
-    tables: Annotated[Path, typer.Option(help="Folder with the kernel tables (h100_*.parquet, *.csv).")],
-    out: Annotated[Path, typer.Option(help="Calibration YAML to write.")],
-    hardware: Annotated[str, typer.Option(help="Hardware profile the tables were measured on.")] = "h100-sxm",
-    timings: Annotated[
-        Path | None, typer.Option(help="Published step timings; the shipped ones if not given.")
+    out: Annotated[Path, typer.Option(help="calibration YAML to write")],
+    tables: Annotated[
+        Path | None,
+        typer.Option(help="folder with kernel tables (*_gemm_*.parquet, *_allreduce_vllm*.csv ...)"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+    steps: Annotated[
+        list[Path] | None,
+        typer.Option(help="step log, JSON Lines (step_s, decode_requests, ...); repeatable"),
+    ] = None,
+    tpot: Annotated[
+        list[Path] | None,
+        typer.Option(help="CSV of runs at a fixed concurrency (concurrency, tpot_ms, k, ...); repeatable"),
+    ] = None,
+    hardware: Annotated[str, typer.Option(help="hardware profile or YAML that was measured")] = "h100-sxm",
+    model: Annotated[str, typer.Option(help="model that --steps and --tpot served")] = "llama-3.1-8b",
+    engine: Annotated[str, typer.Option(help="engine that served it")] = "vllm",
+    tp: Annotated[int, typer.Option(help="tensor-parallel GPUs it was served on")] = 1,
+    base: Annotated[
+        str | None,
+        typer.Option(help="calibration for what is not fitted [the hardware's own, else borrowed]"),
+    ] = None,
+    timings: Annotated[
+        Path | None, typer.Option(help="published host timings, used with --tables [those shipped]")
+    ] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="keep the base's figures where the rows identify none")
+    ] = False,
+    report: Annotated[Path | None, typer.Option(help="residual report to write, one HTML file")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="one JSON object on stdout and nothing else")
+    ] = False,
 ) -> None:
-    """Fit the latency model's coefficients and write them with their sources and standard errors."""
+    """Fit the latency model to measurements; every figure keeps its source and standard error."""
     # Imported here: scipy and pandas would slow down every other command's --help.
+    from kplan.cli.output import print_json
     from kplan.errors import InputError
-    from kplan.latency.fit import fit_calibration, write_calibration
+    from kplan.latency.fit import Measured, base_calibration, fit_calibration
+    from kplan.latency.fit_figures import figures_of, write_calibration, write_text
+    from kplan.latency.fit_steps import read_steps
+    from kplan.latency.fit_tpot import read_tpot
+    from kplan.latency.observed import Served
     from kplan.latency.published import load_host_timings
-    from kplan.profiles import load_hardware
+    from kplan.profiles import load_engine, load_hardware, load_model
+    from kplan.report import render_residuals
 
-    if not tables.is_dir():
+    if tables is not None and not tables.is_dir():
         raise InputError(
             "--tables", str(tables), "must be an existing folder", "give the folder of the tables"
         )
-    if not out.parent.is_dir():
-        raise InputError("--out", str(out), "its folder must exist", f"create {out.parent} first")
-    report = fit_calibration(tables, load_hardware(hardware), load_host_timings(timings))
-    write_calibration(report.document, out)
+    for option, path in (("--out", out), ("--report", report)):
+        if path is not None and not path.parent.is_dir():
+            raise InputError(option, str(path), "its folder must exist", f"create {path.parent} first")
+    measured_on = load_hardware(hardware)
+    rows = [row for path in steps or [] for row in read_steps(path)]
+    rows += [row for path in tpot or [] for row in read_tpot(path)]
+    fit = fit_calibration(
+        measured_on,
+        base_calibration(measured_on, base),
+        tables=tables,
+        timings=load_host_timings(timings),
+        measured=Measured(Served(measured_on, load_model(model), load_engine(engine), tp), rows)
+        if rows
+        else None,
+        partial=partial,
+    )
+    page = None if report is None else render_residuals(fit)
+    write_calibration(fit.calibration, out)
+    if report is not None and page is not None:
+        write_text(page, report)
     if as_json:
-        fits = {name: {"rows": rows, "mape": mape} for name, (rows, mape) in report.groups.items()}
-        typer.echo(json.dumps({"out": str(out), "fits": fits}))
+        figures = figures_of(fit.calibration)
+        print_json(
+            {
+                "out": str(out),
+                "report": None if report is None else str(report),
+                "fits": {line.name: {"rows": line.rows, "mape": line.mape} for line in fit.fits},
+                "fitted": {
+                    path: {"value": figures[path].value, "stderr": figures[path].stderr}
+                    for path in sorted(fit.paths)
+                },
+                "notes": list(fit.notes),
+            }
+        )
         return
-    typer.echo(f"{'fit':<22}{'rows':>7}{'mean error':>12}", err=True)
-    for name, (rows, mape) in report.groups.items():
-        typer.echo(f"{name:<22}{rows:>7}{mape:>11.1%} ", err=True)
-    typer.echo(f"wrote {out}", err=True)
+    typer.echo(f"{'fit':<40}{'rows':>7}{'mean error':>12}", err=True)
+    for line in fit.fits:
+        typer.echo(f"{line.name:<40}{line.rows:>7}{line.mape:>11.1%} ", err=True)
+    for note in fit.notes:
+        typer.echo(f"note: {note}", err=True)
+    for path in (out, report):
+        if path is not None:
+            typer.echo(f"wrote {path}", err=True)

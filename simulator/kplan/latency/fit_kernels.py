@@ -11,7 +11,7 @@ from scipy.optimize import least_squares
 
 from kplan.errors import InputError
 from kplan.latency import fit_tables
-from kplan.latency.ops import elementwise_bytes_per_token
+from kplan.latency.ops import BF16_BYTES, elementwise_bytes_per_token
 from kplan.profiles import Decoder, Hardware
 
 Array = NDArray[np.float64]
@@ -28,13 +28,22 @@ class Fit:
 
     Attributes:
         coefficients: name -> value; stderr: name -> its standard error, same unit; none at a bound.
-        rows: rows used; mape: mean absolute relative error over them.
+        measured_s, predicted_s: (r,) seconds of the rows used.
     """
 
     coefficients: dict[str, float]
     stderr: dict[str, float]
-    rows: int
-    mape: float
+    measured_s: Array
+    predicted_s: Array
+
+    @property
+    def rows(self) -> int:
+        return len(self.measured_s)
+
+    @property
+    def mape(self) -> float:
+        """Mean absolute relative error."""
+        return float(np.mean(np.abs(self.predicted_s / self.measured_s - 1.0)))
 
 
 @dataclass(frozen=True)
@@ -90,16 +99,20 @@ def fit(what: str, coefficients: tuple[Coefficient, ...], model: Callable[[Array
     return Fit(
         coefficients=dict(zip(names, map(float, solution.x * scale), strict=True)),
         stderr=dict(zip(free_names, map(float, np.sqrt(np.diag(covariance)) * scale[free]), strict=True)),
-        rows=len(y),
-        mape=float(np.mean(np.abs(np.expm1(error)))),
+        measured_s=y,
+        predicted_s=model(solution.x * scale),
     )
 
 
 def fit_gemm(rows: fit_tables.GemmRows, hardware: Hardware) -> Fit:
-    """t0 + ((bytes / (BW e_b))^p + (flops / (peak e_f))^p)^(1/p)."""
-    traffic = 2.0 * (rows.m * rows.k + rows.k * rows.n + rows.m * rows.n)
+    """t0 + ((bytes / (BW e_b))^p + (flops / (peak e_f))^p)^(1/p), the peak being that of the weights' format.
+
+    Weights have their format's bytes, activations two on both sides, as steps are priced.
+    """
+    traffic = rows.dtype.bytes * rows.k * rows.n + BF16_BYTES * rows.m * (rows.k + rows.n)
     flops = 2.0 * rows.m * rows.n * rows.k
-    memory_s, compute_s = traffic / hardware.bandwidth_bytes_s.value, flops / hardware.peak_flops.value
+    memory_s = traffic / hardware.bandwidth_bytes_s.value
+    compute_s = flops / hardware.peak(rows.dtype).value
 
     def model(x: Array) -> Array:
         t0, bandwidth_eff, flops_eff, p = x
@@ -121,9 +134,9 @@ def fit_gemm(rows: fit_tables.GemmRows, hardware: Hardware) -> Fit:
 def fit_decode_attention(rows: fit_tables.AttentionRows, hardware: Hardware) -> Fit:
     """t0 + ((tile x requests x KV heads)^p + (KV bytes / (BW e_b))^p)^(1/p), one layer, query length 1."""
     tiles = rows.requests * rows.kv_heads
-    head_values = fit_tables.HEAD_DIM * 2.0 * 2.0
-    query = rows.requests * 2 * rows.heads * fit_tables.HEAD_DIM * 2.0
-    memory_s = (tiles * rows.kv_len * head_values + query) / hardware.bandwidth_bytes_s.value
+    head_bytes = fit_tables.HEAD_DIM * 2.0 * rows.dtype.bytes
+    query = rows.requests * 2 * rows.heads * fit_tables.HEAD_DIM * BF16_BYTES
+    memory_s = (tiles * rows.kv_len * head_bytes + query) / hardware.bandwidth_bytes_s.value
 
     def model(x: Array) -> Array:
         t0, tile, bandwidth_eff, p = x
@@ -143,11 +156,13 @@ def fit_decode_attention(rows: fit_tables.AttentionRows, hardware: Hardware) -> 
 
 
 def fit_prefill_attention(rows: fit_tables.AttentionRows, hardware: Hardware) -> Fit:
-    """t0 + bytes / (BW e_b) + causal flops / (peak e_f): the smooth maximum fits with p = 1, a plain sum."""
+    """t0 + bytes / (BW e_b) + causal flops / (peak e_f): the smooth maximum fits with p = 1, a plain sum.
+
+    The peak is bf16's whatever the cache holds, as attention is priced.
+    """
     tokens = rows.requests * rows.kv_len
-    memory_s = (
-        tokens * 2 * (rows.heads + rows.kv_heads) * fit_tables.HEAD_DIM * 2.0
-    ) / hardware.bandwidth_bytes_s.value
+    values = rows.heads * BF16_BYTES + rows.kv_heads * rows.dtype.bytes
+    memory_s = tokens * 2 * values * fit_tables.HEAD_DIM / hardware.bandwidth_bytes_s.value
     pairs = rows.requests * rows.kv_len**2 / 2
     compute_s = 4.0 * rows.heads * fit_tables.HEAD_DIM * pairs / hardware.peak_flops.value
 

@@ -1,7 +1,8 @@
 """Read the kernel tables that a calibration is fitted on, and choose the rows that may be used.
 
 Schemas are those of the aiconfigurator collector (GEMM, attention, all-reduce; latency in ms), of the
-step lookup derived from it, and of Vidur's profiles (medians per op; ms).
+step lookup derived from it, and of Vidur's profiles (medians per op; ms). A table is found by its name in
+the folder, which begins with the GPU's.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from kplan.errors import InputError
+from kplan.profiles import Dtype
 
 Array = NDArray[np.float64]
 
-GEMM = "h100_gemm_vllm0.24.parquet"
-DECODE = "h100_generation_attention_vllm0.24.parquet"
-PREFILL = "h100_context_attention_vllm0.24.parquet"
-ALL_REDUCE = "h100_allreduce_vllm0.24.csv"
-STEPS = "h100_aic_step_latency_lookup.csv"
-VIDUR = "h100_vidur_linear_ops.parquet"
+GEMM = "*_gemm_*.parquet"
+DECODE = "*_generation_attention_*.parquet"
+PREFILL = "*_context_attention_*.parquet"
+ALL_REDUCE = "*_allreduce_vllm*.csv"
+STEPS = "*_aic_step_latency_lookup.csv"
+VIDUR = "*_vidur_linear_ops.parquet"
+TABLES = (GEMM, DECODE, PREFILL, ALL_REDUCE, STEPS, VIDUR)
 
-BF16 = "bfloat16"
+NAMES = {Dtype.BF16: "bfloat16", Dtype.FP8: "fp8"}
+"""How the tables name a number format."""
+
 HEAD_DIM = 128
 L2_WARM_BYTES = (1e6, 60e6)
 """KV footprints left out of the decode-attention fit: a benchmark that repeats one layer finds them in the
@@ -44,23 +49,25 @@ VIDUR_MATRICES = {
 
 @dataclass(frozen=True)
 class GemmRows:
-    """(r,) sizes of (m, k) x (k, n) and their seconds."""
+    """(r,) sizes of (m, k) x (k, n) and their seconds; ``dtype`` of the weights."""
 
     m: Array
     n: Array
     k: Array
     seconds: Array
+    dtype: Dtype = Dtype.BF16
 
 
 @dataclass(frozen=True)
 class AttentionRows:
-    """(r,) one layer: requests, tokens per request, heads, and seconds."""
+    """(r,) one layer: requests, tokens per request, heads, and seconds; ``dtype`` of the KV cache."""
 
     requests: Array
     kv_len: Array
     heads: Array
     kv_heads: Array
     seconds: Array
+    dtype: Dtype = Dtype.BF16
 
 
 @dataclass(frozen=True)
@@ -79,83 +86,135 @@ class StepRows:
     seconds: Array
 
 
-def gemm_rows(folder: Path) -> GemmRows:
-    """bf16 GEMMs of CUDA-graph timing with rotated weights, of sides that occur in dense models."""
-    table = pd.read_parquet(_file(folder, GEMM))
+def find_tables(folder: Path) -> dict[str, Path]:
+    """The tables of ``folder`` by their pattern. Raises InputError when there is none, or two of a kind."""
+    found: dict[str, Path] = {}
+    for pattern in TABLES:
+        matches = sorted(folder.glob(pattern))
+        if len(matches) > 1:
+            names = ", ".join(path.name for path in matches)
+            raise InputError("--tables", names, f"one table may match {pattern}", "keep one of them")
+        if matches:
+            found[pattern] = matches[0]
+    if not found:
+        raise InputError(
+            "--tables", str(folder), f"must hold at least one of {', '.join(TABLES)}", "give their folder"
+        )
+    return found
+
+
+def gemm_rows(path: Path, dtype: Dtype = Dtype.BF16) -> GemmRows | None:
+    """GEMMs of CUDA-graph timing with rotated weights, of sides that occur in dense models; None without
+    any of ``dtype``."""
+    table = _read(path, ("gemm_dtype", "m", "n", "k", "latency_ms"))
     low, high = MATRIX_RANGE
     used = table[
-        (table["gemm_dtype"] == BF16) & table["n"].between(low, high) & table["k"].between(low, high)
+        (table["gemm_dtype"] == NAMES[dtype]) & table["n"].between(low, high) & table["k"].between(low, high)
     ]
-    m, n, k, latency = (_column(used, name) for name in ("m", "n", "k", "latency_ms"))
-    return GemmRows(m, n, k, latency * 1e-3)
+    if used.empty:
+        return None
+    m, n, k, latency = (_positive(path, used, name) for name in ("m", "n", "k", "latency_ms"))
+    return GemmRows(m, n, k, latency * 1e-3, dtype)
 
 
-def vidur_rows(folder: Path) -> GemmRows:
+def vidur_rows(path: Path) -> GemmRows:
     """The four matrices of a 70B layer at TP 1, 2, 4 and 8: a second, independent source of GEMM times."""
-    table = pd.read_parquet(_file(folder, VIDUR))
+    table = _read(path, ("model", "tp", "num_tokens", *VIDUR_MATRICES))
     table = table[table["model"] == VIDUR_MODEL]
-    tp, m = _column(table, "tp"), _column(table, "num_tokens")
+    tp, m = _positive(path, table, "tp"), _positive(path, table, "num_tokens")
     parts = []
     for name, (n, k, split) in VIDUR_MATRICES.items():
         n_rank = n / tp if split == "columns" else np.full_like(tp, n)
         k_rank = k / tp if split == "rows" else np.full_like(tp, k)
-        parts.append((m, n_rank, k_rank, _column(table, name) * 1e-3))
-    return GemmRows(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        parts.append((m, n_rank, k_rank, _positive(path, table, name) * 1e-3))
+    rows, columns, inner, seconds = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return GemmRows(rows, columns, inner, seconds)
 
 
-def decode_rows(folder: Path) -> AttentionRows:
-    """bf16 decode attention (query length 1), without the rows whose KV cache stays in L2."""
-    rows = _attention(folder, DECODE)
-    footprint = rows.requests * rows.kv_len * rows.kv_heads * 2 * HEAD_DIM * 2.0
+def decode_rows(path: Path, dtype: Dtype = Dtype.BF16) -> AttentionRows | None:
+    """Decode attention (query length 1), without the rows whose KV cache stays in L2; None without any."""
+    rows = _attention(path, dtype)
+    if rows is None:
+        return None
+    footprint = rows.requests * rows.kv_len * rows.kv_heads * 2 * HEAD_DIM * dtype.bytes
     low, high = L2_WARM_BYTES
     keep = (footprint <= low) | (footprint >= high)
     return AttentionRows(
-        rows.requests[keep], rows.kv_len[keep], rows.heads[keep], rows.kv_heads[keep], rows.seconds[keep]
+        rows.requests[keep],
+        rows.kv_len[keep],
+        rows.heads[keep],
+        rows.kv_heads[keep],
+        rows.seconds[keep],
+        dtype,
     )
 
 
-def prefill_rows(folder: Path) -> AttentionRows:
-    """bf16 causal attention of whole prompts (no cached prefix)."""
-    return _attention(folder, PREFILL)
+def prefill_rows(path: Path, dtype: Dtype = Dtype.BF16) -> AttentionRows | None:
+    """Causal attention of whole prompts (no cached prefix); None without any of ``dtype``."""
+    return _attention(path, dtype)
 
 
-def all_reduce_rows(folder: Path, ranks: int) -> AllReduceRows:
-    """Custom all-reduce inside CUDA graphs; messages are counted in bf16 elements."""
-    table = pd.read_csv(_file(folder, ALL_REDUCE))
-    used = table[(table["backend"] == "vllm_graph") & (table["num_gpus"] == ranks)]
-    return AllReduceRows(_column(used, "message_size_elements") * 2.0, _column(used, "latency_ms") * 1e-3)
+def all_reduce_rows(path: Path) -> dict[int, AllReduceRows]:
+    """Ranks -> custom all-reduce inside CUDA graphs; messages are counted in bf16 elements."""
+    table = _read(path, ("backend", "num_gpus", "message_size_elements", "latency_ms"))
+    table = table[table["backend"] == "vllm_graph"]
+    return {
+        ranks: AllReduceRows(
+            _positive(path, used, "message_size_elements") * 2.0, _positive(path, used, "latency_ms") * 1e-3
+        )
+        for ranks in sorted(set(map(int, _positive(path, table, "num_gpus"))))
+        for used in [table[table["num_gpus"] == ranks]]
+    }
 
 
-def elementwise_rows(folder: Path) -> StepRows:
+def elementwise_rows(path: Path) -> StepRows:
     """What is left of a decode step of Llama 3.1 8B, TP 1, after matrices, attention and LM head."""
-    table = pd.read_csv(_file(folder, STEPS))
-    used = table[
-        (table["model"] == "Meta-Llama-3.1-8B") & (table["gemm_dtype"] == BF16) & (table["phase"] == "decode")
-    ]
-    rest = _column(used, "total_ms")
-    for part in ("attention_ms", "gemm_ms", "logits_ms"):
-        rest = rest - _column(used, part)
-    return StepRows(_column(used, "batch"), rest * 1e-3)
-
-
-def _attention(folder: Path, name: str) -> AttentionRows:
-    table = pd.read_parquet(_file(folder, name))
-    used = table[table["kv_cache_dtype"] == BF16]
-    requests, kv_len, heads, kv_heads, latency = (
-        _column(used, column)
-        for column in ("batch_size", "kv_len", "num_heads", "num_kv_heads", "latency_ms")
+    table = _read(
+        path,
+        ("model", "gemm_dtype", "phase", "batch", "total_ms", "attention_ms", "gemm_ms", "logits_ms"),
     )
-    return AttentionRows(requests, kv_len, heads, kv_heads, latency * 1e-3)
+    used = table[
+        (table["model"] == "Meta-Llama-3.1-8B")
+        & (table["gemm_dtype"] == NAMES[Dtype.BF16])
+        & (table["phase"] == "decode")
+    ]
+    rest = _positive(path, used, "total_ms")
+    for part in ("attention_ms", "gemm_ms", "logits_ms"):
+        rest = rest - _positive(path, used, part)
+    return StepRows(_positive(path, used, "batch"), rest * 1e-3)
 
 
-def _column(table: pd.DataFrame, name: str) -> Array:
-    if name not in table:
-        raise InputError("table column", name, f"is missing; the table has {', '.join(map(str, table))}")
-    return table[name].to_numpy(dtype=np.float64)
+def _attention(path: Path, dtype: Dtype) -> AttentionRows | None:
+    names = ("batch_size", "kv_len", "num_heads", "num_kv_heads", "latency_ms")
+    table = _read(path, ("kv_cache_dtype", *names))
+    used = table[table["kv_cache_dtype"] == NAMES[dtype]]
+    if used.empty:
+        return None
+    requests, kv_len, heads, kv_heads, latency = (_positive(path, used, name) for name in names)
+    return AttentionRows(requests, kv_len, heads, kv_heads, latency * 1e-3, dtype)
 
 
-def _file(folder: Path, name: str) -> Path:
-    path = folder / name
-    if not path.is_file():
-        raise InputError("kernel tables", str(folder), f"must hold {name}", "give the folder with --tables")
-    return path
+def _read(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+    """The table; InputError when it cannot be read (empty, cut off) or lacks a column."""
+    try:
+        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    except (OSError, ValueError) as error:  # pyarrow's and pandas' own errors are ValueErrors
+        raise InputError("kernel table", path.name, f"cannot be read ({error})", "copy it again") from None
+    missing = [name for name in columns if name not in table]
+    if missing:
+        raise InputError(
+            f"column of {path.name}", missing[0], f"is missing; it has {', '.join(map(str, table))}"
+        )
+    return table
+
+
+def _positive(path: Path, table: pd.DataFrame, name: str) -> Array:
+    """A column as numbers; InputError naming the first that is not a positive one."""
+    values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=np.float64)
+    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if len(bad):
+        given = table[name].iloc[bad[0]]
+        raise InputError(
+            f"{name} in {path.name}", given, f"must be positive (data row {table.index[bad[0]] + 1})"
+        )
+    return values

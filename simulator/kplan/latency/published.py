@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kplan.errors import InputError
+from kplan.latency.fit_figures import file_source
 
 SHIPPED = "calibrations/published/vllm-h100-host.yaml"
 
@@ -58,8 +59,9 @@ class ShareRow(Entry):
 class LinearRow(Entry):
     """A published linear model of steps measured inside the engine.
 
-    Overhead per step; drafting of all ``k`` passes, fixed and per input token; verification, fixed, per
-    batched token and per KV token. ``batches`` are the batch sizes it was fitted on.
+    Overhead per step; drafting of all ``k`` passes, fixed, per input token of one request and per KV token;
+    verification, fixed, per batched token and per KV token; a lookup as a share of verification. ``batches``
+    are the batch sizes it was fitted on.
     """
 
     source: str
@@ -70,6 +72,8 @@ class LinearRow(Entry):
     overhead_s: Positive
     draft_fixed_s: Positive
     draft_token_s: Positive
+    draft_kv_token_s: Positive
+    lookup_share: Positive
     verify_fixed_s: Positive
     verify_token_s: Positive
     verify_kv_token_s: Positive
@@ -80,8 +84,10 @@ class LinearRow(Entry):
 
 
 class HostTimings(Entry):
-    """The file."""
+    """The file; ``hardware`` is the GPU's profile name, ``file`` what a figure fitted on it names."""
 
+    hardware: str
+    file: str = ""
     sources: dict[str, str]
     k_sweep: tuple[SweepRow, ...]
     shares: tuple[ShareRow, ...]
@@ -91,8 +97,9 @@ class HostTimings(Entry):
 def load_host_timings(path: Path | None = None) -> HostTimings:
     """The shipped file, or another of the same form. Raises InputError naming the key that is wrong."""
     try:
-        text = (path or files("kplan_profiles") / SHIPPED).read_text(encoding="utf-8")
-        return HostTimings.model_validate(yaml.safe_load(text))
+        found = path or Path(str(files("kplan_profiles") / SHIPPED))
+        content = yaml.safe_load(found.read_text(encoding="utf-8"))
+        return HostTimings.model_validate(content).model_copy(update={"file": file_source(found)})
     except FileNotFoundError as error:
         raise InputError("host timings", str(path), "no such file", "give an existing YAML file") from error
     except yaml.YAMLError as error:

@@ -1,5 +1,6 @@
-"""A plan as one HTML file that opens with the network off."""
+"""Results as single HTML files that open with the network off."""
 
 from kplan.report.page import render_report
+from kplan.report.residuals import render_residuals
 
-__all__ = ["render_report"]
+__all__ = ["render_report", "render_residuals"]

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
-
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from kplan.config.plan import Plan, PolicyResult
 from kplan.report import figures, tables
+from kplan.report.document import Chart, document
 from kplan.report.text import answer_k, load, number
-
-# Nothing is fetched, by the page's own rule: it shows the same with the network off.
-_RULES = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 def render_report(plan: Plan) -> str:
-    """One self-contained HTML page for ``plan`` (about 5 MB: plotly.js is inside)."""
+    """One self-contained HTML page for ``plan``."""
     charts = [chart for chart in _charts(plan) if chart.figure is not None]
-    drawn = {chart.name: _bare(chart.figure) for chart in charts if chart.figure is not None}
-    title = f"{answer_k(plan.answer)} at {load(plan.question)}"
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_RULES}">
-<title>kplan: {escape(title)}</title>
-<style>{_asset("style.css")}</style>
-</head>
-<body>
-{_header(plan)}
+    body = f"""{_header(plan)}
 <main>
 {_answer(plan)}
 {_tiles(plan)}
@@ -44,7 +24,7 @@ Times are per request. Small figures: 95% interval of the mean.</p>
 {tables.policies(plan)}
 <noscript><p>The charts need JavaScript; the tables hold the same figures.</p></noscript>
 <div class="charts">
-{"".join(_chart(chart) for chart in charts)}
+{"".join(chart.section() for chart in charts)}
 </div>
 <h2>What this rests on</h2>
 {tables.assumptions(plan.assumptions)}
@@ -52,81 +32,51 @@ Times are per request. Small figures: 95% interval of the mean.</p>
 {tables.question(plan.question)}
 </details>
 </main>
-{_footer(plan)}
-<script>{get_plotlyjs()}</script>
-<script id="figures" type="application/json">{_script_json(drawn)}</script>
-<script>{_asset("charts.js")}</script>
-</body>
-</html>
-"""
+{_footer(plan)}"""
+    return document(f"{answer_k(plan.answer)} at {load(plan.question)}", body, charts)
 
 
-@dataclass(frozen=True)
-class _Chart:
-    """A chart's element id, heading, what it shows in words, and its figure (None: nothing to draw)."""
-
-    name: str
-    heading: str
-    note: str
-    figure: go.Figure | None
-
-
-def _charts(plan: Plan) -> list[_Chart]:
+def _charts(plan: Plan) -> list[Chart]:
     batch = f"{number(plan.k_curve[0].batch)} requests" if plan.k_curve else ""
     return [
-        _Chart(
+        Chart(
             "chart-tpot",
             "Time per output token by policy",
             "Lower is better. The diamond is the recommended policy.",
             figures.tpot(plan),
         ),
-        _Chart(
+        Chart(
             "chart-throughput",
             "Throughput by policy",
             "Below saturation every policy serves the load offered; they differ in how fast a token comes.",
             figures.throughput(plan),
         ),
-        _Chart(
+        Chart(
             "chart-k-curve",
             "Tokens per second and step time by K",
             f"A fixed K at the load's own batch ({batch}), expected from acceptance and step price.",
             figures.k_curve(plan),
         ),
-        _Chart(
+        Chart(
             "chart-split",
             "Where a step's time goes",
             "Means over the steps of the run. A step emits as many tokens as the acceptance length says.",
             figures.split(plan),
         ),
-        _Chart(
+        Chart(
             "chart-roofline",
             "The load on the roofline",
             "Each point is the target pass at one K (the number). On the slope the step waits for memory and "
             "more drafts are nearly free; on the flat part they cost their full compute.",
             figures.roofline(plan),
         ),
-        _Chart(
+        Chart(
             "chart-k-share",
             "Which K the adaptive policies used",
             "Share of decode steps at each K.",
             figures.k_share(plan),
         ),
     ]
-
-
-def _chart(chart: _Chart) -> str:
-    heading = escape(chart.heading)
-    return (
-        f'<section><h2>{heading}</h2><p class="quiet">{escape(chart.note)}</p>'
-        f'<div id="{chart.name}" role="img" aria-label="{heading}"></div></section>\n'
-    )
-
-
-def _bare(figure: go.Figure) -> dict[str, object]:
-    """The figure without plotly's template: the page brings its own, light or dark."""
-    content = figure.to_plotly_json()
-    content["layout"].pop("template", None)
-    return {"data": content["data"], "layout": content["layout"]}
 
 
 def _header(plan: Plan) -> str:
@@ -198,13 +148,3 @@ def _footer(plan: Plan) -> str:
         f"{plan.question.replications} replications of {plan.question.requests:,} requests. "
         f"Predicted by simulation, not measured. {escape(versions)}.</footer>"
     )
-
-
-def _asset(name: str) -> str:
-    return files("kplan.report").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _script_json(content: object) -> str:
-    """JSON that cannot end the script element it stands in."""
-    text = json.dumps(content, default=list, allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

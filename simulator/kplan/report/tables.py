@@ -30,7 +30,7 @@ def policies(plan: Plan) -> str:
         ("recommended" if result.name == plan.answer.policy else "", _policy_cells(result))
         for result in plan.policies
     ]
-    return _table(head, rows)
+    return html_table(head, rows)
 
 
 def _policy_cells(result: PolicyResult) -> list[str]:
@@ -74,7 +74,7 @@ def batch_table(answer: Answer, question: Question) -> str:
     for entry in answer.table:
         end = question.max_num_seqs if entry.end is None else entry.end
         rows.append(("", [f"{entry.start} to {end}", str(entry.k)]))
-    return _table(("requests in the step", "K (draft tokens)"), rows)
+    return html_table(("requests in the step", "K (draft tokens)"), rows)
 
 
 def assumptions(items: Sequence[Assumption]) -> str:
@@ -91,14 +91,16 @@ def assumptions(items: Sequence[Assumption]) -> str:
         )
         for item in items
     ]
-    return _table(("figure", "value", "how known", "source"), rows, wrap=True)
+    return html_table(("figure", "value", "how known", "source"), rows, wrap=True)
 
 
 def question(asked: Question) -> str:
     """What was asked, with every default."""
     rows: list[tuple[str, object]] = [("load", load(asked))]
     rows += [(name, value) for name, value in _settings(asked) if value is not None]
-    return _table(("setting", "value"), [("", [escape(name), escape(str(value))]) for name, value in rows])
+    return html_table(
+        ("setting", "value"), [("", [escape(name), escape(str(value))]) for name, value in rows]
+    )
 
 
 def _settings(asked: Question) -> Iterable[tuple[str, object]]:
@@ -124,7 +126,7 @@ def _settings(asked: Question) -> Iterable[tuple[str, object]]:
     yield "seed", asked.seed
 
 
-def _table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], *, wrap: bool = False) -> str:
+def html_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], *, wrap: bool = False) -> str:
     """Rows of (class, cells); heads are escaped here, cells are HTML already."""
     heads = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "".join(

@@ -112,8 +112,6 @@ def prepare(
                 "leave it out, or leave out --traces",
             )  # fmt: skip
     workload = None if recorded is not None else load_workload(scenario.workload)
-    if workload is not None:
-        workload.model(scenario.proposer)  # refused before anything is priced
     default_tokens, default_seats = engine.limits(hardware, drafting=True)
     seats = scenario.max_num_seqs or default_seats
     tokens = scenario.max_num_batched_tokens or default_tokens

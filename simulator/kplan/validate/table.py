@@ -57,7 +57,7 @@ class PublishedRow(Entry):
         why_not: why the row does not count; "" when it does (a row used in a fit never counts).
     """
 
-    measured: float
+    measured: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     at: dict[str, Value]
     used_in_fit: bool = False
     why_not: str = ""
@@ -76,6 +76,8 @@ class PublishedTable(Entry):
         settings: what all rows share, as the predictor wants it (model, hardware, workload, ...).
         best_k_by: names in ``at`` that vary inside a comparison of K; () when K is not compared.
         target: what the rows that count must reach.
+        precision: how closely the figures could be read, in their own unit; the side of 1 that a speedup
+            this close to it lies on is not known.
         note: how the setting was filled in where the source is silent, and other warnings.
     """
 
@@ -88,6 +90,7 @@ class PublishedTable(Entry):
     settings: dict[str, Any] = Field(default_factory=dict)
     best_k_by: tuple[str, ...] = ()
     target: Target = Field(default_factory=Target)
+    precision: Annotated[float, Field(ge=0)] = 0.0
     note: str = ""
     rows: Annotated[tuple[PublishedRow, ...], Field(min_length=1)]
 
@@ -143,6 +146,7 @@ class JudgedTable:
 
     Attributes:
         mape, worst: mean and largest absolute relative error.
+        bias: mean relative error, with its sign.
         sign_ok: share of rows where predicted and measured speedup lie on the same side of 1.
         best_k_regret: how much worse the K that kplan prefers was measured to be than the best measured K,
             the largest over the comparisons.
@@ -153,6 +157,7 @@ class JudgedTable:
     rows: tuple[JudgedRow, ...]
     mape: float | None
     worst: float | None
+    bias: float | None
     sign_ok: float | None
     best_k_regret: float | None
     passed: bool | None

@@ -19,6 +19,16 @@ Predictor = Callable[[PublishedTable], Sequence[Prediction]]
 PREDICTORS: Mapping[str, str] = MappingProxyType(
     {
         "closed-loop": "kplan.validate.predict.closed_loop:predict",
+        "decode-speedup": "kplan.validate.predict.context:predict",
+        "iid-speedup": "kplan.validate.predict.closed_forms:predict",
+        "inferred-speedup": "kplan.validate.predict.serving:predict",
+        "laptop": "kplan.validate.predict.laptop:predict",
+        "open-load": "kplan.validate.predict.open_load:predict",
+        "shares": "kplan.validate.predict.breakdown:shares",
+        "specdecode-bench": "kplan.validate.predict.specdecode_bench:predict",
+        "speedup": "kplan.validate.predict.speedup:predict",
+        "step-times": "kplan.validate.predict.breakdown:step_ms",
+        "trees": "kplan.validate.predict.trees:predict",
     }
 )
 """Name -> ``module:function``, imported when a table asks for it."""

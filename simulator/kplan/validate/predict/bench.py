@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, ValidationError
 
 from kplan.config.scenario import make_scenario
 from kplan.errors import InputError
 from kplan.metrics import Measured
-from kplan.profiles import Calibration, EngineProfile, load_calibration, load_engine
+from kplan.profiles import Calibration, EngineProfile, load_calibration, load_engine, load_hardware
+from kplan.profiles.schema import Entry
 from kplan.registry import parse_policy
 from kplan.simulate import Setup, default_requests, draw_requests, prepare, run_policy
 from kplan.validate.table import Prediction, PublishedTable
@@ -25,15 +27,38 @@ Floats = NDArray[np.float64]
 Bench = tuple[Setup, ...]
 """One scenario prepared under each source of GEMM times, the calibration's own first."""
 
-ENGINE_TRAITS = "engine_traits"
-"""Key in a table's settings: fields of the engine profile that the release measured had otherwise."""
 FEWEST_REQUESTS = 400
 """Requests of a run at least: with fewer, what they happen to be moves a speedup by a percent and more."""
 
 
+class Settings(Entry):
+    """A table's settings; predictors that want more of them derive their own.
+
+    Attributes:
+        scenario: fields of :class:`kplan.config.scenario.Scenario` that all rows share.
+        engine_traits: fields of the engine profile that the release measured had otherwise.
+    """
+
+    scenario: dict[str, Any] = Field(default_factory=dict)
+    engine_traits: dict[str, Any] = Field(default_factory=dict)
+
+
+Own = TypeVar("Own", bound=Settings)
+
+
+def settings_of(table: PublishedTable, kind: type[Own]) -> Own:
+    """The table's settings as ``kind``. Raises InputError naming the first key that does not fit."""
+    try:
+        return kind.model_validate(table.settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(("settings", *map(str, first["loc"])))
+        raise InputError(f"table {table.name}", where, first["msg"], "mend that key") from error
+
+
 def sources(hardware: str) -> tuple[Calibration, ...]:
     """The calibration of a GPU, and the same with its second source of GEMM times where it has one."""
-    own = load_calibration(hardware)
+    own = load_calibration(load_hardware(hardware))
     return (own,) if own.gemm_alternate is None else (own, replace(own, gemm=own.gemm_alternate))
 
 
@@ -46,33 +71,38 @@ def engine_of(name: str, traits: Mapping[str, Any]) -> EngineProfile:
     known = {field.name for field in fields(EngineProfile)}
     for trait in traits:
         if trait not in known:
-            raise InputError(ENGINE_TRAITS, trait, f"known: {', '.join(sorted(known))}")
+            raise InputError("engine trait", trait, f"known: {', '.join(sorted(known))}")
     return replace(load_engine(name), **traits)
 
 
-def bench(table: PublishedTable, **scenario: Any) -> Bench:
+def bench(settings: Settings, **scenario: Any) -> Bench:
     """Prepare a scenario under every source of GEMM times.
 
     Args:
-        scenario: fields of :class:`kplan.config.scenario.Scenario`; the table's settings of these names, and
-            its engine traits, hold where they are not given.
+        scenario: fields that win over those of the settings.
 
     Raises:
-        InputError: a setting that is no field of a scenario, or a name without a profile.
+        InputError: a field that no scenario has, or a name without a profile.
         InfeasibleError: the weights do not fit.
     """
-    settings = {key: value for key, value in table.settings.items() if key != ENGINE_TRAITS}
-    asked = make_scenario(settings | scenario, f"table {table.name}")
-    engine = engine_of(asked.engine, table.settings.get(ENGINE_TRAITS, {}))
+    asked = make_scenario(settings.scenario | scenario, "settings.scenario")
+    engine = engine_of(asked.engine, settings.engine_traits)
     return tuple(prepare(asked, calibration=each, engine=engine) for each in sources(asked.hardware))
 
 
 def run(setups: Bench, policy: str, seed: int = 0) -> tuple[Measured, ...]:
-    """Simulate ``policy``: the same requests for every policy and every source of GEMM times."""
+    """Simulate ``policy`` on the same requests as every other, and every source that has the same traces."""
     requests = max(default_requests(setups[0]), FEWEST_REQUESTS)
-    drawn = draw_requests(setups[0], requests, seed)
     spec = parse_policy(policy)
-    return tuple(run_policy(setup, spec, drawn) for setup in setups)
+    shared = draw_requests(setups[0], requests, seed)
+    return tuple(
+        run_policy(
+            setup,
+            spec,
+            shared if setup.recorded is setups[0].recorded else draw_requests(setup, requests, seed),
+        )
+        for setup in setups
+    )
 
 
 def tpot_ms(runs: Sequence[Measured]) -> Floats:

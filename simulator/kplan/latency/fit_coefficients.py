@@ -1,0 +1,148 @@
+"""The physical coefficients that measured steps can tell, each with the sentence for when they cannot.
+
+A coefficient is one factor on figures that rows of one server cannot tell apart (the fixed times of all
+kernels, for example), so a fit starts at 1: the base calibration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kplan.latency.fit_figures import figures_of
+from kplan.latency.observed import Observation, Served
+from kplan.profiles import Calibration, DrafterKind, Dtype
+
+TIMES = 50.0
+"""A time may end this many times longer or shorter than the base's."""
+
+SHARE_LOW = 0.02
+"""An efficiency may fall to this; its upper bound is 1."""
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """One factor.
+
+    Attributes:
+        name: for people.
+        paths: figures of the calibration that it multiplies.
+        share: an efficiency (at most 1) rather than a time.
+        missing: the regime that the rows lack where they do not tell it.
+        required: without it a calibration of this GPU cannot price larger loads, so its absence is refused.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    missing: str
+    share: bool = False
+    required: bool = False
+
+    def bounds(self, base: Calibration) -> tuple[float, float]:
+        """Lowest and highest factor."""
+        values = [figures_of(base)[path].value for path in self.paths]
+        if not self.share:
+            return 1.0 / TIMES, TIMES
+        return SHARE_LOW / min(values), 1.0 / max(values)
+
+
+def coefficients(
+    served: Served, base: Calibration, rows: Sequence[Observation], held: frozenset[str]
+) -> list[Coefficient]:
+    """Those that ``rows`` might tell; figures in ``held`` were fitted otherwise and stay."""
+    gemm = "gemm_fp8" if served.model.weight_dtype is Dtype.FP8 and base.gemm_fp8 else "gemm"
+    attention = "attention_fp8" if served.model.kv_dtype is Dtype.FP8 and base.attention_fp8 else "attention"
+    ridge, most = ridge_tokens(served, base), max(row.verified_tokens for row in rows)
+    if most > ridge:
+        slope = f"rows with batch x (K + 1) > {ridge:.0f} are too few or too alike"
+    else:
+        slope = f"no row with batch x (K + 1) > {ridge:.0f} (the largest is {most:.0f})"
+    batches = sorted({round(row.batch) for row in rows})
+    if len(batches) == 1:
+        requests = f"all rows at one concurrency ({batches[0]})"
+    else:
+        requests = "the host's time per request stays hidden behind the GPU, or too small to see"
+    contexts = sorted({round(row.context) for row in rows if row.context})
+    seen = f"{contexts[0]} to {contexts[-1]} tokens" if contexts else "none"
+    found = [
+        Coefficient(
+            "memory bandwidth",
+            (f"{gemm}.bandwidth_eff",),
+            "rows of small batches do not dominate: the memory-bound time of a step is not identified",
+            share=True,
+        ),
+        Coefficient(
+            "compute rate",
+            (f"{gemm}.flops_eff",),
+            f"{slope}: the compute-bound slope is not identified",
+            share=True,
+            required=True,
+        ),
+        Coefficient(
+            "attention bandwidth",
+            (f"{attention}.bandwidth_eff",),
+            f"contexts ({seen}) differ too little: the cost of a context token is not identified",
+            share=True,
+        ),
+        Coefficient(
+            "kernel launches",
+            (f"{gemm}.t0_s", f"{attention}.t0_s", "elementwise.t0_s"),
+            "fixed kernel times cannot be told from the time to read the weights",
+        ),
+        Coefficient(
+            "host per step",
+            ("host.step_s",),
+            "no row shows the host's time per step: it hides behind the GPU",
+        ),
+        Coefficient(
+            "exposed host per step", ("host.exposed_s",), "the gap between steps is too small to be seen"
+        ),
+        Coefficient(
+            "host per request",
+            ("host.request_s",),
+            f"{requests}: the cost per request is not identified",
+            required=len(batches) == 1,
+        ),
+        *_drafting(served, base, rows),
+    ]
+    return [c for c in found if not held.intersection(c.paths)]
+
+
+def _drafting(served: Served, base: Calibration, rows: Sequence[Observation]) -> list[Coefficient]:
+    found = []
+    for proposer in sorted({row.proposer for row in rows if row.proposer is not None and row.k > 0}):
+        drafter = served.drafter(proposer)
+        assert drafter is not None
+        ks = sorted({row.k for row in rows if row.proposer == proposer and row.k > 0})
+        at = f"rows of {proposer} at K = {', '.join(map(str, ks))}"
+        if drafter.kind is DrafterKind.LOOKUP:
+            paths = ("host.lookup_request_s", "host.lookup_token_s")
+            found.append(
+                Coefficient("lookup", paths, f"{at} show no growth of drafting with requests and context")
+            )
+            continue
+        path = "host.layer_s" if drafter.kind is DrafterKind.MODEL else f"host.pass_s.{proposer}"
+        if path in figures_of(base):
+            found.append(
+                Coefficient(f"pass of {proposer}", (path,), f"{at} do not tell the time of a drafter pass")
+            )
+        found.append(
+            Coefficient(
+                "verification per request",
+                ("host.verify_request_s",),
+                f"{at} do not tell the host's time per verifying request",
+            )
+        )
+    unique: dict[tuple[str, ...], Coefficient] = {}
+    for coefficient in found:
+        unique.setdefault(coefficient.paths, coefficient)
+    return list(unique.values())
+
+
+def ridge_tokens(served: Served, base: Calibration) -> float:
+    """Tokens of a step above which reading the weights takes less time than multiplying by them."""
+    model, hardware = served.model, served.hardware
+    fit = base.gemm_fp8 if model.weight_dtype is Dtype.FP8 and base.gemm_fp8 else base.gemm
+    compute = hardware.peak(model.weight_dtype).value * fit.flops_eff.value
+    read = hardware.bandwidth_bytes_s.value * fit.bandwidth_eff.value
+    return compute * model.weight_dtype.bytes / (2.0 * read)

@@ -1,0 +1,253 @@
+"""Fit the GPU's coefficients from kernel tables: whichever tables are there; the rest stays the base's.
+
+What the reference tables can tell. Two tables of GEMM times disagree by up to a third between 65 and 512
+tokens, where speculation lives. Steps timed inside an engine (SpecDecode-Bench's linear model) lie nearer to
+the slower table, so that one prices predictions and the other spans the band. Against vLLM PR #32374, of
+which nothing is fitted (prompts of 100 and outputs of 256 tokens assumed), the faster table leaves 40 to
+46 us per request and verifying step at batch 64 to 256 and 12 us per request without speculation at 256,
+which a cost of speculation alone could not mend; the slower one leaves 6 to 18 us and 3 us.
+
+That comparison is weak evidence. It was not blind: both tables were compared with PR #32374 before the
+in-engine model was made the rule that chooses between them. And it hangs on the lengths, which are not
+published: with prompts of 150 and outputs that vary around 400 tokens, the faster table is nearer
+without speculation (2.7% against 6.8% mean error), the slower one with it (3.1% against 11.1%).
+
+What cannot be told apart: GEMM efficiency in that range from sampling dearer than greedy, since both
+grow with the rows of a step; a fixed cost per verifying step from a longer host time per drafter pass;
+scheduling from verification in the host's growth per request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from importlib.resources import files
+from pathlib import Path
+
+import yaml
+
+from kplan.latency import fit_kernels, fit_tables
+from kplan.latency.fit_figures import figures_of, file_source, fitted, with_figures
+from kplan.latency.fit_host import ModelFactory, fit_host, in_situ_error
+from kplan.latency.fit_kernels import Array, Fit
+from kplan.latency.fit_published import host_figures
+from kplan.latency.fit_report import FitLine, Residuals
+from kplan.latency.model import LatencyModel
+from kplan.latency.published import HostTimings
+from kplan.latency.traits import EngineTraits
+from kplan.profiles import (
+    AllReduceFit,
+    AttentionFit,
+    Calibration,
+    Dtype,
+    ElementwiseFit,
+    GemmFit,
+    Hardware,
+    load_drafter,
+    load_model,
+)
+from kplan.provenance import Figure, file_digest
+
+CITATIONS = "calibrations/published/kernel-tables.yaml"
+GRAPH_SIZES = (1, 2, 4, 8, 16)
+"""Captured sizes that matter at batch 1, where the host is fitted."""
+
+NO_FP8_PEAK = "the GPU's profile has no fp8 peak, so fp8 matrices stay without a fit of their own"
+
+
+@dataclass(frozen=True)
+class GpuFit:
+    """A calibration with what the tables gave, how well each group fits, the paths fitted, and remarks."""
+
+    calibration: Calibration
+    fits: tuple[FitLine, ...]
+    residuals: tuple[Residuals, ...]
+    paths: frozenset[str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Builder:
+    """Collects sections of the calibration as they are fitted."""
+
+    base: Calibration
+    sections: dict[str, object] = field(default_factory=dict)
+    fits: list[FitLine] = field(default_factory=list)
+    residuals: list[Residuals] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, name: str, fit: Fit, tokens: Array | None = None, context: Array | None = None) -> None:
+        self.fits.append(FitLine(name, fit.rows, fit.mape))
+        self.residuals.append(Residuals(name, fit.measured_s, fit.predicted_s, tokens, context))
+
+    def built(self) -> Calibration:
+        return replace(self.base, **self.sections)  # type: ignore[arg-type]
+
+
+def fit_gpu(folder: Path, hardware: Hardware, base: Calibration, timings: HostTimings | None) -> GpuFit:
+    """Fit what the tables in ``folder`` cover; with ``timings`` of this GPU, its host costs as well.
+
+    Args:
+        base: a calibration for this GPU (its own, or a borrowed one), kept where no table says otherwise.
+
+    Raises:
+        InputError: a table that is unreadable, too small or blind to a coefficient.
+    """
+    tables = fit_tables.find_tables(folder)
+    sources = {pattern: file_source(path, _citation(path)) for pattern, path in tables.items()}
+    builder = _Builder(base)
+    _fit_attention(builder, tables, sources, hardware)
+    _fit_rest(builder, tables, sources, hardware)
+    _fit_gemms(builder, tables, sources, hardware, timings)  # its choice needs the other sections
+    if timings is not None:
+        host = fit_host(timings, _bare(hardware, builder.built()))
+        builder.sections |= host_figures(host, timings.file)
+        builder.fits.append(FitLine("host", host.rows, host.mape))
+    calibration = builder.built()
+    before, after = figures_of(base), figures_of(calibration)
+    paths = frozenset(path for path, figure in after.items() if before.get(path) is not figure)
+    return GpuFit(calibration, tuple(builder.fits), tuple(builder.residuals), paths, tuple(builder.notes))
+
+
+def _fit_gemms(
+    builder: _Builder,
+    tables: Mapping[str, Path],
+    sources: Mapping[str, str],
+    hardware: Hardware,
+    timings: HostTimings | None,
+) -> None:
+    """Of two sources, the one nearest to steps measured inside an engine prices; the other gives the band."""
+    gemms: dict[str, Fit] = {}
+    if fit_tables.GEMM in tables:
+        rows = fit_tables.gemm_rows(tables[fit_tables.GEMM])
+        if rows is not None:
+            gemms[fit_tables.GEMM] = fit_kernels.fit_gemm(rows, hardware)
+            builder.add(f"gemm ({tables[fit_tables.GEMM].name})", gemms[fit_tables.GEMM], rows.m)
+        _fit_fp8_gemm(builder, tables[fit_tables.GEMM], sources[fit_tables.GEMM], hardware)
+    if fit_tables.VIDUR in tables:
+        rows = fit_tables.vidur_rows(tables[fit_tables.VIDUR])
+        gemms[fit_tables.VIDUR] = fit_kernels.fit_gemm(rows, hardware)
+        builder.add(f"gemm ({tables[fit_tables.VIDUR].name})", gemms[fit_tables.VIDUR], rows.m)
+    if not gemms:
+        return
+    errors: dict[str, float] = {}
+    if timings is not None:
+        for source, fit in gemms.items():
+            calibration = replace(builder.built(), gemm=GemmFit(**_figures(fit, sources[source])))
+            model = _bare(hardware, calibration)(timings.linear.model, None, 1)
+            errors[source] = in_situ_error(timings, model)
+    ranked = sorted(gemms, key=lambda source: errors.get(source, 0.0))
+    own, *others = (
+        GemmFit(
+            **_figures(
+                gemms[source],
+                sources[source],
+                f"{errors[source]:.1%} from in-engine verification times" if errors else "",
+            )
+        )
+        for source in ranked
+    )
+    builder.sections |= {"gemm": own, "gemm_alternate": others[0] if others else None}
+
+
+def _fit_fp8_gemm(builder: _Builder, path: Path, source: str, hardware: Hardware) -> None:
+    rows = fit_tables.gemm_rows(path, Dtype.FP8)
+    if rows is None:
+        return
+    if hardware.peak_flops_fp8 is None:
+        builder.notes.append(NO_FP8_PEAK)
+        return
+    fit = fit_kernels.fit_gemm(rows, hardware)
+    builder.sections["gemm_fp8"] = GemmFit(**_figures(fit, source, "fp8 weights and activations"))
+    builder.add("gemm fp8", fit, rows.m)
+
+
+def _fit_attention(
+    builder: _Builder, tables: Mapping[str, Path], sources: Mapping[str, str], hardware: Hardware
+) -> None:
+    """Decode and prefill tables fit the halves of one section; a missing half stays the base's."""
+    for dtype, name, label in (
+        (Dtype.BF16, "attention", ""),
+        (Dtype.FP8, "attention_fp8", " fp8"),
+    ):
+        held = getattr(builder.base, name) or builder.base.attention
+        halves: dict[str, Figure] = {}
+        if fit_tables.DECODE in tables:
+            decode = fit_tables.decode_rows(tables[fit_tables.DECODE], dtype)
+            if decode is not None:
+                fit = fit_kernels.fit_decode_attention(decode, hardware)
+                halves |= _figures(
+                    fit, sources[fit_tables.DECODE], "rows whose KV cache fits the L2 cache left out"
+                )
+                builder.add(f"decode attention{label}", fit, decode.requests, decode.kv_len)
+        if fit_tables.PREFILL in tables:
+            prefill = fit_tables.prefill_rows(tables[fit_tables.PREFILL], dtype)
+            if prefill is not None:
+                fit = fit_kernels.fit_prefill_attention(prefill, hardware)
+                # one launch serves decode and prefill: its fixed time is the decode table's
+                halves |= {k: v for k, v in _figures(fit, sources[fit_tables.PREFILL]).items() if k != "t0_s"}
+                tokens = prefill.requests * prefill.kv_len
+                builder.add(f"prefill attention{label}", fit, tokens, prefill.kv_len)
+        if halves:
+            section: AttentionFit = replace(held, **halves)
+            builder.sections[name] = section
+
+
+def _fit_rest(
+    builder: _Builder, tables: Mapping[str, Path], sources: Mapping[str, str], hardware: Hardware
+) -> None:
+    if fit_tables.STEPS in tables:
+        rows = fit_tables.elementwise_rows(tables[fit_tables.STEPS])
+        fit = fit_kernels.fit_elementwise(rows, hardware, load_model("llama-3.1-8b").decoder)
+        builder.sections["elementwise"] = ElementwiseFit(**_figures(fit, sources[fit_tables.STEPS]))
+        builder.add("elementwise", fit, rows.tokens)
+    if fit_tables.ALL_REDUCE in tables:
+        reduce = {
+            ranks: fit_kernels.fit_all_reduce(rows)
+            for ranks, rows in fit_tables.all_reduce_rows(tables[fit_tables.ALL_REDUCE]).items()
+        }
+        source = sources[fit_tables.ALL_REDUCE]
+        builder.sections["all_reduce"] = {n: AllReduceFit(**_figures(f, source)) for n, f in reduce.items()}
+        for ranks, one in reduce.items():
+            builder.add(f"all-reduce over {ranks}", one)
+
+
+def _figures(fit: Fit, source: str, note: str = "") -> dict[str, Figure]:
+    told = f"{fit.rows} rows, mean error {fit.mape:.1%}" + (f"; {note}" if note else "")
+    return {
+        name: fitted(
+            value,
+            source,
+            fit.stderr.get(name),
+            told if name in fit.stderr else f"{told}; at its bound, so without a standard error",
+        )
+        for name, value in fit.coefficients.items()
+    }
+
+
+def _citation(path: Path) -> str:
+    """Where a table with these very bytes was published; "" for one that is not known."""
+    known = yaml.safe_load((files("kplan_profiles") / CITATIONS).read_text(encoding="utf-8"))
+    return str(known.get(file_digest(path), ""))
+
+
+def _bare(hardware: Hardware, calibration: Calibration) -> ModelFactory:
+    """Models that price the GPU alone: host and sampler cost nothing."""
+    silent = with_figures(
+        calibration,
+        {
+            path: replace(figure, value=0.0)
+            for path, figure in figures_of(calibration).items()
+            if path.startswith(("host.", "sampler."))
+        },
+    )
+    return cache(partial(_bare_model, hardware, silent))
+
+
+def _bare_model(
+    hardware: Hardware, calibration: Calibration, model: str, proposer: str | None, tp: int
+) -> LatencyModel:
+    target = load_model(model)
+    drafter = None if proposer is None else load_drafter(proposer, target)
+    return LatencyModel(hardware, target, drafter, calibration, tp, EngineTraits(capture_sizes=GRAPH_SIZES))

@@ -1,0 +1,163 @@
+"""Read step logs: JSON Lines, one record per engine step.
+
+A record of kplan's own schema has
+
+    step_s              seconds of the step
+    decode_requests     requests that decoded
+    decode_tokens       their query tokens; or ``k``: drafts verified per request, so requests x (k + 1)
+    kv_tokens           sum of their context lengths; or ``context``: the mean one
+    prefill_requests, prefill_tokens      prompt chunks that rode along (0 when left out)
+    prefill_kv_tokens   already computed and chunk tokens of those requests (prefill_tokens when left out)
+    drafted_k           drafts proposed per request after the step (k when left out)
+    proposer            null or left out for a server without speculation
+
+Records of the stat logger in ``engines/vllm_cpu`` (vLLM with ``--enable-logging-iteration-details``) are
+read as well: ``ms``, ``gen_r``, ``gen_t``, ``ctx_r``, ``ctx_t`` and ``kv``, the used share of a cache whose
+size must be given. A record whose only key is ``log`` gives fields for all records after it, for example
+``{"log": {"proposer": "ngram", "kv_capacity_tokens": 40208}}``. Records without a step time, and steps
+without a token, are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kplan.errors import InputError
+from kplan.latency.fit_figures import file_source
+from kplan.latency.observed import Observation, shape_row
+
+SECONDS_AT_MOST = 5.0
+"""A median step longer than this is taken for milliseconds."""
+
+PLUGIN_NAMES = {
+    "gen_r": "decode_requests",
+    "gen_t": "decode_tokens",
+    "ctx_r": "prefill_requests",
+    "ctx_t": "prefill_tokens",
+}
+
+Count = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class StepRecord(BaseModel):
+    """One step; keys that say nothing of its cost are left alone, as every logger adds its own."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    step_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    decode_requests: Count
+    decode_tokens: Count | None = None
+    k: Annotated[int, Field(ge=0)] | None = None
+    kv_tokens: Count | None = None
+    context: Count | None = None
+    prefill_requests: Count = 0
+    prefill_tokens: Count = 0
+    prefill_kv_tokens: Count | None = None
+    drafted_k: Annotated[int, Field(ge=0)] | None = None
+    proposer: str | None = None
+
+    def observation(self, source: str, place: str) -> Observation:
+        """Raises InputError when tokens or context cannot be had."""
+        requests = self.decode_requests
+        tokens = requests * (self.k + 1) if self.k is not None else self.decode_tokens
+        kv = requests * self.context if self.context is not None else self.kv_tokens
+        if tokens is None or kv is None:
+            missing = "decode_tokens (or k)" if tokens is None else "kv_tokens (or context)"
+            raise InputError(f"{place} of {source.split(',')[0]}", missing, "is missing", "log it")
+        if tokens < requests:
+            raise InputError(
+                f"decode_tokens in {place}", tokens, f"every one of {requests:g} requests brings one"
+            )
+        drafted = self.drafted_k
+        if drafted is None:
+            drafted = round(tokens / requests) - 1 if requests and self.proposer is not None else 0
+        prefill_kv = self.prefill_tokens if self.prefill_kv_tokens is None else self.prefill_kv_tokens
+        chunk = self.prefill_tokens / self.prefill_requests if self.prefill_requests else 0.0
+        computed = (
+            (prefill_kv - self.prefill_tokens) / self.prefill_requests if self.prefill_requests else 0.0
+        )
+        row = shape_row(
+            decode_requests=requests,
+            decode_tokens=tokens,
+            decode_kv_tokens=kv,
+            decode_qk_tokens=kv * tokens / requests if requests else 0.0,
+            prefill_requests=self.prefill_requests,
+            prefill_tokens=self.prefill_tokens,
+            prefill_kv_tokens=prefill_kv,
+            prefill_qk_tokens=self.prefill_tokens * (computed + chunk / 2),
+            sampled_rows=tokens + self.prefill_requests,
+            draft_requests=requests + self.prefill_requests if drafted else 0.0,
+            draft_k=drafted,
+        )
+        return Observation(source, place, self.proposer, drafted, self.step_s, np.array([row]), np.ones(1))
+
+
+def read_steps(path: Path) -> list[Observation]:
+    """The steps of a log. Raises InputError naming the line that is wrong."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("--steps", path.name, f"cannot be read ({error})", "check the path") from None
+    source = file_source(path)
+    found: list[Observation] = []
+    shared: dict[str, Any] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        place = f"line {number}"
+        fields = _fields(line, path.name, place)
+        if set(fields) == {"log"} and isinstance(fields["log"], dict):
+            shared = fields["log"]
+            continue
+        fields = shared | _own_names(shared | fields)
+        if "step_s" not in fields:
+            continue
+        try:
+            record = StepRecord.model_validate(fields)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise InputError(
+                f"{where} in {place} of {path.name}", first["input"], first["msg"], "mend the log"
+            ) from None
+        if record.decode_requests or record.prefill_tokens:
+            found.append(record.observation(source, place))
+    if not found:
+        raise InputError(
+            "--steps", path.name, "holds no step with a time", "log step_s or ms, see kplan calibrate --help"
+        )
+    middle = median(row.seconds for row in found)
+    if middle > SECONDS_AT_MOST:
+        raise InputError(
+            f"median step_s of {path.name}", middle, "looks like milliseconds", "divide the column by 1000"
+        )
+    return found
+
+
+def _fields(line: str, name: str, place: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{place} of {name}", line[:40], f"is not JSON ({error.msg})", "the log may be cut off"
+        ) from None
+    if not isinstance(record, dict):
+        raise InputError(f"{place} of {name}", line[:40], "must be a JSON object")
+    return record
+
+
+def _own_names(fields: dict[str, Any]) -> dict[str, Any]:
+    """The record under kplan's names."""
+    named = {PLUGIN_NAMES.get(key, key): value for key, value in fields.items()}
+    if "ms" in named and isinstance(named["ms"], int | float):
+        named["step_s"] = named.pop("ms") / 1e3
+    share, capacity = named.get("kv"), named.get("kv_capacity_tokens")
+    if "kv_tokens" not in named and isinstance(share, int | float) and isinstance(capacity, int | float):
+        named["kv_tokens"] = share * capacity
+    return named

@@ -1,0 +1,81 @@
+"""A stored record of how well each table was predicted, so that a change that predicts worse is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kplan.acceptance.files import write_text
+from kplan.errors import InputError
+from kplan.profiles.schema import Entry
+from kplan.provenance import versions
+from kplan.validate.table import JudgedTable
+
+WORSE = 0.005
+"""A mean error that grows by more than this is a regression."""
+
+
+class Entered(Entry):
+    """What is kept of one table; None where a figure does not apply."""
+
+    mape: float | None
+    passed: bool | None
+
+
+class Baseline(Entry):
+    """Tables by name, and the versions that they were predicted with."""
+
+    tables: dict[str, Entered]
+    versions: dict[str, str]
+
+
+def shipped_baseline() -> Baseline:
+    """The baseline of this release."""
+    return _parse((files("kplan_profiles") / "published" / "baseline.json").read_text("utf-8"), "shipped")
+
+
+def load_baseline(path: Path) -> Baseline:
+    """A baseline that :func:`write_baseline` wrote. Raises InputError when it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("baseline", str(path), f"cannot be read ({error})", "check the path") from error
+    return _parse(text, str(path))
+
+
+def write_baseline(judged: Sequence[JudgedTable], path: Path) -> None:
+    """Write the baseline of ``judged``, and nothing of other tables, as one file, or none at all."""
+    baseline = Baseline(
+        tables={one.table.name: Entered(mape=one.mape, passed=one.passed) for one in judged},
+        versions=versions(),
+    )
+    write_text(baseline.model_dump_json(indent=1) + "\n", path)
+
+
+def regressions(judged: Sequence[JudgedTable], before: Mapping[str, Entered]) -> list[str]:
+    """A sentence per table that is predicted worse than before; those that only one side has are left out."""
+    found = []
+    for one in judged:
+        name, old = one.table.name, before.get(one.table.name)
+        if old is None:
+            continue
+        if old.passed and not one.passed:
+            found.append(f"{name} reached its target before and does not now")
+        if old.mape is not None and one.mape is None:
+            found.append(f"{name} had a mean error of {old.mape:.1%} before and no row counts now")
+        if old.mape is not None and one.mape is not None and one.mape > old.mape + WORSE:
+            found.append(f"{name} has a mean error of {one.mape:.1%}, before {old.mape:.1%}")
+    return found
+
+
+def _parse(text: str, origin: str) -> Baseline:
+    try:
+        return Baseline.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        fix = "write it anew with --write-baseline"
+        raise InputError("baseline", origin, f"{where}: {first['msg']}", fix) from error

@@ -1,0 +1,91 @@
+"""Figures of merit of a table's predictions, over the rows that count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kplan.errors import InputError
+from kplan.validate.table import (
+    JudgedRow,
+    JudgedTable,
+    Metric,
+    Prediction,
+    PublishedTable,
+    Target,
+)
+
+LARGER_IS_BETTER = frozenset({Metric.SPEEDUP, Metric.TOKENS_PER_S})
+
+
+def judge(table: PublishedTable, predictions: Sequence[Prediction]) -> JudgedTable:
+    """Put ``predictions`` beside the rows of ``table``, in their order.
+
+    Raises:
+        InputError: not one prediction per row.
+    """
+    if len(predictions) != len(table.rows):
+        raise InputError(
+            f"predictor {table.predictor}", len(predictions), f"table {table.name} has {len(table.rows)} rows"
+        )
+    rows = tuple(JudgedRow(row, each) for row, each in zip(table.rows, predictions, strict=True))
+    counting = [row for row in rows if row.counts]
+    errors = np.array([row.error for row in counting])
+    mape = float(np.abs(errors).mean()) if counting else None
+    worst = float(np.abs(errors).max()) if counting else None
+    sign = _sign_ok(counting, table.precision) if table.metric is Metric.SPEEDUP else None
+    regret = best_k_regret(table, counting)
+    return JudgedTable(
+        table=table,
+        rows=rows,
+        mape=mape,
+        worst=worst,
+        bias=float(errors.mean()) if counting else None,
+        sign_ok=sign,
+        best_k_regret=regret,
+        passed=_passed(table.target, mape, worst, sign, regret),
+    )
+
+
+def best_k_regret(table: PublishedTable, rows: Sequence[JudgedRow]) -> float | None:
+    """How much worse the preferred K was measured to be than the best measured, at the worst comparison.
+
+    Rows that agree in all of ``at`` but ``best_k_by`` are one comparison. None where no comparison has two
+    rows, or the table compares no K.
+    """
+    if not table.best_k_by:
+        return None
+    groups: dict[tuple[tuple[str, float | str], ...], list[JudgedRow]] = {}
+    for row in rows:
+        shared = tuple(sorted((k, v) for k, v in row.row.at.items() if k not in table.best_k_by))
+        groups.setdefault(shared, []).append(row)
+    regrets = [_regret(table.metric, group) for group in groups.values() if len(group) > 1]
+    return max(regrets) if regrets else None
+
+
+def _regret(metric: Metric, group: Sequence[JudgedRow]) -> float:
+    """Relative loss of the preferred row against the best measured one, 0 when they are the same."""
+    if metric in LARGER_IS_BETTER:
+        preferred = max(group, key=lambda row: row.prediction.value)
+        return max(row.row.measured for row in group) / preferred.row.measured - 1.0
+    preferred = min(group, key=lambda row: row.prediction.value)
+    return preferred.row.measured / min(row.row.measured for row in group) - 1.0
+
+
+def _sign_ok(rows: Sequence[JudgedRow], precision: float) -> float | None:
+    """Share of rows with the predicted speedup on the measured one's side of 1, where that side is known."""
+    known = [row for row in rows if abs(row.row.measured - 1.0) > precision]
+    right = [(row.prediction.value > 1.0) == (row.row.measured > 1.0) for row in known]
+    return sum(right) / len(right) if right else None
+
+
+def _passed(
+    target: Target, mape: float | None, worst: float | None, sign: float | None, regret: float | None
+) -> bool | None:
+    """Whether every target given is reached; a figure without a row that counts reaches none."""
+    at_most = [(target.mape, mape), (target.worst, worst), (target.regret, regret)]
+    verdicts = [got is not None and got <= bound for bound, got in at_most if bound is not None]
+    if target.sign is not None:
+        verdicts.append(sign is not None and sign >= target.sign)
+    return all(verdicts) if verdicts else None

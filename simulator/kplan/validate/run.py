@@ -1,0 +1,94 @@
+"""Predict and judge tables, several at a time."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
+
+from kplan.errors import InfeasibleError, InputError
+from kplan.validate.judge import judge
+from kplan.validate.predict import load_predictor
+from kplan.validate.table import JudgedTable, PublishedTable
+
+
+def validate(
+    tables: Sequence[PublishedTable], progress: Callable[[str], None] = lambda _: None, workers: int = 1
+) -> tuple[JudgedTable, ...]:
+    """Predictions beside the figures of every table, in the order given.
+
+    Args:
+        progress: told how many tables are done.
+        workers: processes; tables are independent, so their number changes no result.
+
+    Raises:
+        InputError: a table that its predictor cannot price; the table is named.
+    """
+    done: dict[str, JudgedTable] = {}
+
+    def tell(judged: JudgedTable) -> None:
+        done[judged.table.name] = judged
+        progress(f"{len(done)} of {len(tables)} tables: {judged.table.name}")
+
+    progress(f"predicting {len(tables)} tables")
+    if workers == 1 or len(tables) == 1:
+        for table in tables:
+            tell(validate_table(table))
+    else:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            # the longest first, so that none is begun when the others have ended
+            longest = sorted(tables, key=lambda table: -len(table.rows))
+            for finished in as_completed([pool.submit(validate_table, table) for table in longest]):
+                tell(finished.result())
+    return tuple(done[table.name] for table in tables)
+
+
+def validate_table(table: PublishedTable) -> JudgedTable:
+    """One table, predicted and judged. Raises InputError naming it when its predictor cannot price it."""
+    try:
+        return judge(table, load_predictor(table.predictor)(table))
+    except InputError as error:
+        what = f"table {table.name}: {error.what}"
+        raise InputError(what, error.value, error.bound, error.fix) from error
+    except InfeasibleError as error:
+        raise InputError("table", table.name, f"cannot be predicted: {error}") from error
+
+
+def record(judged: JudgedTable, *, rows: bool = False) -> dict[str, Any]:
+    """One table as JSON; ``rows`` adds every row as ``row_list``."""
+    table = judged.table
+    entry: dict[str, Any] = {
+        "name": table.name,
+        "title": table.title,
+        "source": table.source,
+        "trust": table.trust.value,
+        "metric": table.metric.value,
+        "rows": len(judged.rows),
+        "rows_counted": sum(row.counts for row in judged.rows),
+        "used_in_fit": sum(row.used_in_fit for row in judged.rows),
+        "mape": judged.mape,
+        "worst": judged.worst,
+        "bias": judged.bias,
+        "sign_ok": judged.sign_ok,
+        "best_k_regret": judged.best_k_regret,
+        "target": table.target.model_dump(exclude_none=True),
+        "passed": judged.passed,
+        "note": table.note,
+    }
+    if rows:
+        entry["row_list"] = [
+            {
+                "at": each.row.at,
+                "measured": each.row.measured,
+                "predicted": each.prediction.value,
+                "low": each.prediction.low,
+                "high": each.prediction.high,
+                "error": each.error,
+                "used_in_fit": each.used_in_fit,
+                "counts": each.counts,
+                "note": each.row.why_not or each.prediction.note,
+            }
+            for each in judged.rows
+        ]
+    return entry
