@@ -1,4 +1,4 @@
-"""Output tokens per second of closed-loop runs from acceptance, priced as the mean step of the loop.
+"""Output tokens per second of closed-loop runs from their acceptance, priced as the mean step of the loop.
 
 ``settings`` has hardware, model, engine, prompt_tokens and output_tokens; ``at`` has concurrency, k, proposer,
 acceptance_pct (accepted share of the drafts, in percent) and verified (drafts per request and step). Nothing
