@@ -104,6 +104,25 @@ def test_a_step_log_gives_back_the_coefficients_it_was_made_with(tmp_path: Path)
     assert fit.fits[0].mape < 0.02
 
 
+def test_stray_steps_do_not_bend_the_fit(tmp_path: Path) -> None:
+    """One step in 14 takes three times as long, as a collected garbage or a neighbour makes it."""
+    rows = read_steps(write_log(tmp_path / "steps.jsonl", (1, 4, 16, 64, 128)))
+    strayed = [replace(row, seconds=row.seconds * (3 if i % 14 == 5 else 1)) for i, row in enumerate(rows)]
+    found = fit_calibration(HARDWARE, BASE, measured=measured(strayed)).calibration
+    assert found.gemm.bandwidth_eff.value == pytest.approx(TRUE.bandwidth_eff, rel=0.06)
+    assert found.gemm.flops_eff.value == pytest.approx(TRUE.flops_eff, rel=0.1)
+    assert found.host.pass_s["eagle"].value == pytest.approx(TRUE.pass_s, rel=0.06)
+
+
+def test_a_long_log_is_thinned_and_a_short_table_is_not(tmp_path: Path) -> None:
+    log = read_steps(write_log(tmp_path / "steps.jsonl", (1, 16, 128)))
+    table = read_tpot(write_table(tmp_path / "tpot.csv", (1, 128)))
+    fit = fit_calibration(HARDWARE, BASE, measured=measured(log * 100, table))
+    assert sum(line.rows for line in fit.fits if line.name.startswith("steps")) <= 2000
+    assert sum(line.rows for line in fit.fits if line.name.startswith("tpot")) == 4
+    assert any("one in 2 was used" in note for note in fit.notes)
+
+
 def test_a_tpot_table_gives_back_the_coefficients_it_was_made_with(tmp_path: Path) -> None:
     rows = read_tpot(write_table(tmp_path / "tpot.csv", (1, 2, 8, 32, 64, 128, 192), ks=(0, 1, 3, 7)))
     fit = fit_calibration(HARDWARE, BASE, measured=measured(rows))

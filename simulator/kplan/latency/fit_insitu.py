@@ -39,6 +39,7 @@ LOOSE = 0.35
 OUTLIER_SCALE = 0.05
 STEP = 0.02
 MIN_ROWS = 3
+TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,8 @@ class _Problem:
             loss="soft_l1",
             f_scale=OUTLIER_SCALE,
             diff_step=1e-3,
+            ftol=TOLERANCE,
+            xtol=TOLERANCE,
         )
         state.at[free] = solution.x
         at_bound = [
@@ -237,12 +240,13 @@ class _Problem:
         return True
 
     def _errors(self, state: _State) -> Array:
-        """Standard errors of the free log factors from the scatter of the residuals."""
+        """Standard errors of the free log factors: Huber's, of the loss that is minimised."""
         slopes = self.slopes(state.at, state.free)
         residual = self.residual(state.at)
+        spread = 1.0 + (residual / OUTLIER_SCALE) ** 2
         freedom = max(len(residual) - len(state.free), 1)
-        covariance = np.linalg.pinv(slopes.T @ slopes) * float(residual @ residual) / freedom
-        return np.asarray(np.sqrt(np.diag(covariance)))
+        scatter = float(np.sum(residual**2 / spread)) / freedom / float(np.mean(spread**-1.5)) ** 2
+        return np.asarray(np.sqrt(np.diag(np.linalg.pinv(slopes.T @ slopes)) * scatter))
 
     def result(self, state: _State, rows: Sequence[Observation]) -> tuple[Calibration, frozenset[str]]:
         """The calibration with fitted figures labelled; a second GEMM source no longer spans its band."""
