@@ -46,6 +46,11 @@ def shift_depths(model: TraceModel, shift: Floats) -> TraceModel:
     return replace(model, hazard=_expit(_logit(model.hazard) + moved))
 
 
+def shift_all(model: TraceModel, shift: float) -> TraceModel:
+    """Add ``shift`` to the log-odds of every draft, so that any acceptance from none to all is in reach."""
+    return replace(model, hazard=_expit(_logit(model.hazard) + shift))
+
+
 def stretch_states(model: TraceModel, pooled: Floats, factor: float) -> TraceModel:
     """Scale how far each state's log-odds lie from the pooled ones: the spread between requests."""
     centre = _logit(pooled)

@@ -1,7 +1,7 @@
-"""The step cost as flat arrays, priced by one compiled function that every path shares.
+"""The step cost as flat arrays, priced by compiled functions that every path shares.
 
-The engine's compiled loop, a Python policy's ``step.cost`` and the vectorised grid all call
-:func:`step_parts`, so there is one formula and no second opinion.
+The engine's compiled loop, a Python policy's ``step.cost`` and the vectorised grid all run the same functions, so
+there is one formula and no second opinion.
 """
 
 from __future__ import annotations
@@ -12,47 +12,42 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kplan.latency.attention import AttentionCost, decode_attention, pass_s, prompt_counts
+
 NO_DRAFTER = 0
 MODEL_DRAFTER = 1
 LOOKUP_DRAFTER = 2
 
-
-class AttentionCost(NamedTuple):
-    """Attention of all layers of one model on one rank (see :class:`kplan.profiles.AttentionFit`).
-
-    Seconds: per launch, per request, per KV token read, per query token moved, per query x context pair;
-    then the same for prefill chunks.
-    """
-
-    launch_s: float
-    request_s: float
-    kv_token_s: float
-    query_s: float
-    pair_s: float
-    p: float
-    prefill_query_s: float
-    prefill_kv_token_s: float
-    prefill_pair_s: float
+# rows of StepCost.tables
+TARGET = 0
+HEAD = 1
+DRAFT_FIRST = 2
+DRAFT_NEXT = 3
+DRAFT_HEAD = 4
 
 
 class StepCost(NamedTuple):
     """Everything :func:`step_parts` needs, precomputed for one model, GPU, drafter and engine.
 
-    Tables are indexed by a count and extended along their last slope above their end.
-
     Attributes:
-        target_s: (T + 1,) matrices, elementwise work and all-reduce of the target by tokens, padded.
-        head_s: (R + 1,) the target's LM head by rows.
+        tables: (5, N + 1) seconds by a count, extended along their last slope above N; one array, as each one
+            passed costs two reference counts per step. TARGET: matrices, elementwise work and all-reduce by
+            tokens, padded. HEAD: LM head by rows. DRAFT_FIRST: a drafter pass over the step's tokens.
+            DRAFT_NEXT: a later one, by its tokens. DRAFT_HEAD: LM head and argmax of one pass by rows.
+            Those of a drafter that makes no passes are zero.
         attention: of the target.
         graph_tokens: largest captured graph; steps above it are launched eagerly.
         graph_floor_s, eager_floor_s: host time to launch a captured and an eager target pass.
         sample_step_s, sample_row_s: plain sampler.
         verify_sample_step_s, verify_sample_row_s: rejection sampler, used when drafts are verified.
         drafter: NO_DRAFTER, MODEL_DRAFTER or LOOKUP_DRAFTER.
-        draft_first_s: (T + 1,) the drafter's first pass by tokens; draft_next_s: (B + 1,) a later one.
-        draft_head_s: (B + 1,) LM head and argmax of one pass by requests.
         draft_attention: of the drafter.
-        draft_pass_s: host time of one pass.
+        draft_pass_s, draft_eager_pass_s: host time of one pass; of a later one above ``graph_tokens``.
+        draft_catches_up: the first pass runs over all tokens of the step, drafts wanted or not.
+        draft_passes: passes that draft; 0 means K.
+        draft_width: tokens per request in a later pass.
+        draft_masks: mask tokens per draft and request in the first pass (1 drafts in parallel, else 0).
+        draft_reach: tokens of KV cache per request that a later pass attends to.
         lookup_request_s, lookup_token_s: of a lookup drafter.
         host_step_s, host_request_s: scheduling.
         overlap: 1.0 when the GPU hides scheduling, else 0.0.
@@ -60,8 +55,7 @@ class StepCost(NamedTuple):
         verify_request_s: host work per request on verified drafts of a model drafter.
     """
 
-    target_s: NDArray[np.float64]
-    head_s: NDArray[np.float64]
+    tables: NDArray[np.float64]
     attention: AttentionCost
     graph_tokens: int
     graph_floor_s: float
@@ -71,11 +65,14 @@ class StepCost(NamedTuple):
     verify_sample_step_s: float
     verify_sample_row_s: float
     drafter: int
-    draft_first_s: NDArray[np.float64]
-    draft_next_s: NDArray[np.float64]
-    draft_head_s: NDArray[np.float64]
     draft_attention: AttentionCost
     draft_pass_s: float
+    draft_eager_pass_s: float
+    draft_catches_up: bool
+    draft_passes: int
+    draft_width: int
+    draft_masks: int
+    draft_reach: int
     lookup_request_s: float
     lookup_token_s: float
     host_step_s: float
@@ -86,44 +83,157 @@ class StepCost(NamedTuple):
 
 
 @njit(cache=True)
-def _at(table: NDArray[np.float64], count: int) -> float:
-    last = len(table) - 1
-    value = float(table[min(count, last)])
+def _at(tables: NDArray[np.float64], row: int, count: int) -> float:
+    last = tables.shape[1] - 1
+    value = float(tables[row, min(count, last)])
     if count > last:
-        value += (count - last) * float(table[last] - table[last - 1])
+        value += (count - last) * float(tables[row, last] - tables[row, last - 1])
     return value
 
 
-@njit(cache=True)
-def _decode_attention(cost: AttentionCost, requests: float, queries: float, kv: float, pairs: float) -> float:
-    """Smooth maximum of per-request work and memory traffic; the flops of K+1 queries are a plain bound."""
-    work = requests * cost.request_s
-    traffic = kv * cost.kv_token_s + queries * cost.query_s
-    high, low = max(work, traffic), min(work, traffic)
-    if low <= 0.0:
-        return max(high, pairs * cost.pair_s)
-    smooth: float = high * (1.0 + (low / high) ** cost.p) ** (1.0 / cost.p)
-    return max(smooth, pairs * cost.pair_s)
+# Inlined into their callers: passing this many fields by value costs as much as the arithmetic. What depends
+# on token counts alone is apart from what depends on contexts, so that a grid prices it once for them all.
+@njit(cache=True, forceinline=True)
+def target_rest_s(cost: StepCost, tokens: int, sampled_rows: int) -> float:
+    """Seconds of the target pass beside its attention's work."""
+    return _at(cost.tables, TARGET, tokens) + _at(cost.tables, HEAD, sampled_rows) + cost.attention.launch_s
 
 
-@njit(cache=True)
-def _pass_s(
-    host_s: float,
+@njit(cache=True, forceinline=True)
+def verify_s(
+    cost: StepCost,
     rest_s: float,
-    cost: AttentionCost,
-    requests: float,
-    queries: float,
-    kv: float,
-    pairs: float,
+    decode_requests: int,
+    decode_tokens: int,
+    decode_kv_tokens: int,
+    decode_qk_tokens: int,
+    prefill_requests: int,
+    prefill_tokens: int,
+    prefill_kv_tokens: int,
+    prefill_qk_tokens: float,
 ) -> float:
-    """A drafter pass: the longer of host and GPU, whose part beside decode attention is ``rest_s``."""
-    most = requests * cost.request_s + kv * cost.kv_token_s + queries * cost.query_s + pairs * cost.pair_s
-    if rest_s + most <= host_s:  # the sum bounds the smooth maximum, so its powers need not be taken
-        return host_s
-    return max(host_s, rest_s + _decode_attention(cost, requests, queries, kv, pairs))
+    """Seconds of the target pass: its rest, its attention, and no less than the host needs to launch it."""
+    attention = cost.attention
+    prompt_kv, prompt_pairs = prompt_counts(
+        attention, prefill_requests, prefill_tokens, prefill_kv_tokens, prefill_qk_tokens
+    )
+    gpu_s = (
+        rest_s
+        + decode_attention(attention, decode_requests, decode_tokens, decode_kv_tokens, decode_qk_tokens)
+        + prefill_tokens * attention.prefill_query_s
+        + prompt_kv * attention.prefill_kv_token_s
+        + prompt_pairs * attention.prefill_pair_s
+    )
+    eager = decode_tokens + prefill_tokens > cost.graph_tokens
+    return max(gpu_s, cost.eager_floor_s if eager else cost.graph_floor_s)
 
 
-# Inlined into its callers: passing this many fields by value costs as much as the arithmetic.
+@njit(cache=True, forceinline=True)
+def first_rest_s(
+    cost: StepCost,
+    decode_tokens: int,
+    prefill_requests: int,
+    prefill_tokens: int,
+    prefill_kv_tokens: int,
+    prefill_qk_tokens: float,
+    draft_requests: int,
+    draft_k: int,
+) -> float:
+    """Seconds of the drafter's pass over the step's tokens, beside its decode attention."""
+    own, tables = cost.draft_attention, cost.tables
+    masks = draft_k * draft_requests * cost.draft_masks
+    prompt_kv, prompt_pairs = prompt_counts(
+        own, prefill_requests, prefill_tokens, prefill_kv_tokens, prefill_qk_tokens
+    )
+    return (
+        _at(tables, DRAFT_FIRST, decode_tokens + prefill_tokens + masks)
+        + (_at(tables, DRAFT_HEAD, max(masks, draft_requests)) if draft_k > 0 and draft_requests > 0 else 0.0)
+        + own.launch_s
+        + prefill_tokens * own.prefill_query_s
+        + prompt_kv * own.prefill_kv_token_s
+        + prompt_pairs * own.prefill_pair_s
+    )
+
+
+@njit(cache=True, forceinline=True)
+def first_pass_s(
+    cost: StepCost,
+    rest_s: float,
+    decode_requests: int,
+    decode_tokens: int,
+    decode_kv_tokens: int,
+    decode_qk_tokens: int,
+    prefill_kv_tokens: int,
+    draft_requests: int,
+    draft_k: int,
+) -> float:
+    """Seconds of that pass, given its rest. Mask tokens attend to the whole context of their requests."""
+    masks = draft_k * draft_requests * cost.draft_masks
+    pairs = decode_qk_tokens
+    if masks > 0:
+        pairs += draft_k * (decode_kv_tokens + prefill_kv_tokens)
+    return pass_s(
+        cost.draft_pass_s,
+        rest_s,
+        cost.draft_attention,
+        decode_requests,
+        decode_tokens + masks,
+        decode_kv_tokens,
+        pairs,
+    )
+
+
+@njit(cache=True, forceinline=True)
+def later_pass_s(cost: StepCost, draft_requests: int, kv_tokens: int) -> float:
+    """Seconds of a drafter pass after that one (of SELF: of any), over contexts of ``kv_tokens`` in all."""
+    own = cost.draft_attention
+    rows = draft_requests * cost.draft_width
+    kv = min(kv_tokens, draft_requests * cost.draft_reach)
+    rest_s = _at(cost.tables, DRAFT_NEXT, rows) + _at(cost.tables, DRAFT_HEAD, rows) + own.launch_s
+    host_s = cost.draft_eager_pass_s if rows > cost.graph_tokens else cost.draft_pass_s
+    return pass_s(host_s, rest_s, own, draft_requests, rows, kv, cost.draft_width * kv)
+
+
+@njit(cache=True, forceinline=True)
+def later_passes(cost: StepCost, draft_requests: int, draft_k: int) -> int:
+    """How many of them a step makes."""
+    if cost.drafter != MODEL_DRAFTER or draft_k <= 0 or draft_requests <= 0:
+        return 0
+    passes = cost.draft_passes if cost.draft_passes > 0 else draft_k
+    return passes - 1 if cost.draft_catches_up else passes
+
+
+@njit(cache=True, forceinline=True)
+def parts_of(
+    cost: StepCost,
+    verify: float,
+    first: float,
+    later: float,
+    decode_requests: int,
+    decode_tokens: int,
+    kv_tokens: int,
+    prefill_requests: int,
+    sampled_rows: int,
+    draft_requests: int,
+    draft_k: int,
+) -> tuple[float, float, float, float]:
+    """(verify, draft, sampling, overhead) from the seconds of the target pass and of the drafter's passes."""
+    verifies = decode_tokens > decode_requests
+    if verifies:
+        sampling = cost.verify_sample_step_s + sampled_rows * cost.verify_sample_row_s
+    else:
+        sampling = cost.sample_step_s + sampled_rows * cost.sample_row_s
+    draft = 0.0
+    if cost.drafter == MODEL_DRAFTER:
+        draft = first + later_passes(cost, draft_requests, draft_k) * later
+    elif cost.drafter == LOOKUP_DRAFTER and draft_k > 0:
+        draft = draft_requests * cost.lookup_request_s + kv_tokens * cost.lookup_token_s
+    host = cost.host_step_s + (decode_requests + prefill_requests) * cost.host_request_s
+    if cost.overlap > 0.0:
+        host = max(cost.exposed_s, host - (verify + draft + sampling))
+    return verify, draft, sampling, host + (decode_requests * cost.verify_request_s if verifies else 0.0)
+
+
 @njit(cache=True, forceinline=True)
 def step_parts(
     cost: StepCost,
@@ -141,83 +251,31 @@ def step_parts(
 ) -> tuple[float, float, float, float]:
     """Seconds of one step: (verify, draft, sampling, overhead). Arguments as in StepShape.
 
-    A step without tokens costs nothing. With a model drafter the first drafter pass always runs, over every
-    token of the step, so that its KV cache stays current (draft_k = 0 included); each of the draft_k passes
-    takes the longer of its GPU work and its host time.
+    A step without tokens costs nothing. A drafter with a KV cache of its own keeps it current: its first pass
+    always runs, over every token of the step (draft_k = 0 included). Each pass takes the longer of its GPU
+    work and its host time.
     """
-    tokens = decode_tokens + prefill_tokens
+    tokens, kv_tokens = decode_tokens + prefill_tokens, decode_kv_tokens + prefill_kv_tokens
     if tokens <= 0:
         return 0.0, 0.0, 0.0, 0.0
-    verifies = decode_tokens > decode_requests
-
-    attention = cost.attention
-    verify = (
-        _at(cost.target_s, tokens)
-        + _at(cost.head_s, sampled_rows)
-        + attention.launch_s
-        + _decode_attention(attention, decode_requests, decode_tokens, decode_kv_tokens, decode_qk_tokens)
-        + prefill_tokens * attention.prefill_query_s
-        + prefill_kv_tokens * attention.prefill_kv_token_s
-        + prefill_qk_tokens * attention.prefill_pair_s
-    )
-    verify = max(verify, cost.eager_floor_s if tokens > cost.graph_tokens else cost.graph_floor_s)
-
-    if verifies:
-        sampling = cost.verify_sample_step_s + sampled_rows * cost.verify_sample_row_s
-    else:
-        sampling = cost.sample_step_s + sampled_rows * cost.sample_row_s
-
-    draft = 0.0
-    extra = 0.0
-    if cost.drafter == MODEL_DRAFTER:
-        own = cost.draft_attention
-        drafts = draft_k > 0 and draft_requests > 0
-        head = _at(cost.draft_head_s, draft_requests) if drafts else 0.0
-        first = (
-            _at(cost.draft_first_s, tokens)
-            + head
-            + own.launch_s
-            + prefill_tokens * own.prefill_query_s
-            + prefill_kv_tokens * own.prefill_kv_token_s
-            + prefill_qk_tokens * own.prefill_pair_s
-        )
-        draft = _pass_s(
-            cost.draft_pass_s, first, own, decode_requests, decode_tokens, decode_kv_tokens, decode_qk_tokens
-        )
-        if drafts and draft_k > 1:
-            kv = decode_kv_tokens + prefill_kv_tokens
-            later = _at(cost.draft_next_s, draft_requests) + head + own.launch_s
-            draft += (draft_k - 1) * _pass_s(
-                cost.draft_pass_s, later, own, draft_requests, draft_requests, kv, kv
-            )
-        if verifies:
-            extra = decode_requests * cost.verify_request_s
-    elif cost.drafter == LOOKUP_DRAFTER and draft_k > 0:
-        kv = decode_kv_tokens + prefill_kv_tokens
-        draft = draft_requests * cost.lookup_request_s + kv * cost.lookup_token_s
-
-    host = cost.host_step_s + (decode_requests + prefill_requests) * cost.host_request_s
-    if cost.overlap > 0.0:
-        host = max(cost.exposed_s, host - (verify + draft + sampling))
-    return verify, draft, sampling, host + extra
-
-
-@njit(cache=True)
-def price(cost: StepCost, counts: tuple[NDArray[np.float64], ...], out: NDArray[np.float64]) -> None:
-    """Price a grid: ``counts`` are 11 arrays of one shape in StepShape's order, ``out`` is (4, size) in
-    :func:`step_parts`'s. The arrays may be broadcast views: nothing is copied."""
-    for i, at in enumerate(np.ndindex(counts[0].shape)):
-        out[0, i], out[1, i], out[2, i], out[3, i] = step_parts(
-            cost,
-            int(counts[0][at]),
-            int(counts[1][at]),
-            int(counts[2][at]),
-            int(counts[3][at]),
-            int(counts[4][at]),
-            int(counts[5][at]),
-            int(counts[6][at]),
-            float(counts[7][at]),
-            int(counts[8][at]),
-            int(counts[9][at]),
-            int(counts[10][at]),
-        )
+    verify = verify_s(
+        cost, target_rest_s(cost, tokens, sampled_rows),
+        decode_requests, decode_tokens, decode_kv_tokens, decode_qk_tokens,
+        prefill_requests, prefill_tokens, prefill_kv_tokens, prefill_qk_tokens,
+    )  # fmt: skip
+    first = later = 0.0
+    if cost.draft_catches_up:
+        rest_s = first_rest_s(
+            cost, decode_tokens, prefill_requests, prefill_tokens, prefill_kv_tokens, prefill_qk_tokens,
+            draft_requests, draft_k,
+        )  # fmt: skip
+        first = first_pass_s(
+            cost, rest_s, decode_requests, decode_tokens, decode_kv_tokens, decode_qk_tokens,
+            prefill_kv_tokens, draft_requests, draft_k,
+        )  # fmt: skip
+    if later_passes(cost, draft_requests, draft_k) > 0:
+        later = later_pass_s(cost, draft_requests, kv_tokens)
+    return parts_of(
+        cost, verify, first, later, decode_requests, decode_tokens, kv_tokens, prefill_requests, sampled_rows,
+        draft_requests, draft_k,
+    )  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kplan.errors import InfeasibleError
-from kplan.profiles import Drafter, Hardware, Model
+from kplan.errors import InfeasibleError, InputError
+from kplan.profiles import Decoder, Drafter, Dtype, Hardware, Model
 
 RESERVE_BYTES = 1.5e9
 """Assumed: CUDA context, allocator slack and captured graphs of one process."""
@@ -30,7 +30,7 @@ def kv_capacity_tokens(
             n
             for n in TP_CHOICES
             if n > tp
-            and model.decoder.heads % n == 0
+            and _splits(model.decoder, n)
             and _free_bytes(hardware, model, drafter, n, gpu_memory_utilization, max_num_batched_tokens) > 0
         ]
         fix = f"--tp {fitting[0]} fits" if fitting else "no tensor-parallel size up to 8 fits"
@@ -51,9 +51,31 @@ def _free_bytes(
     gpu_memory_utilization: float,
     max_num_batched_tokens: int,
 ) -> float:
-    decoder = model.decoder
-    # Peak activations of a full step: gate, up and their product, beside four residual-wide buffers.
-    activations = max_num_batched_tokens * 2.0 * (3 * decoder.intermediate / tp + 4 * decoder.hidden)
+    activations = max_num_batched_tokens * Dtype.BF16.bytes * _activation_values(model.decoder, tp)
     weights = model.weight_bytes(tp) + (drafter.weight_bytes(tp) if drafter else 0.0)
     budget = hardware.memory_bytes.value * gpu_memory_utilization
     return budget - weights - activations - RESERVE_BYTES
+
+
+def _activation_values(decoder: Decoder, tp: int) -> float:
+    """Peak numbers per token of a full step: four residual-wide buffers, and the larger of attention and MLP.
+
+    An MLP holds gate, up and their product; a routed one those of every active and shared expert, and the
+    outputs that are summed. MLA holds queries, expanded keys and values, and its outputs.
+    """
+    widest = 3 * decoder.intermediate / tp
+    if (moe := decoder.moe) is not None:
+        experts = 3 * (moe.active * moe.intermediate + moe.shared_intermediate) / tp
+        routed = experts + moe.active * decoder.hidden
+        widest = max(widest, routed) if moe.dense_layers else routed
+    if (mla := decoder.latent) is not None:
+        widest = max(widest, 2 * decoder.heads / tp * (mla.nope_dim + mla.rope_dim + mla.v_dim))
+    return widest + 4 * decoder.hidden
+
+
+def _splits(decoder: Decoder, tp: int) -> bool:
+    try:
+        decoder.check_tp(tp)
+    except InputError:
+        return False
+    return True

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kplan.errors import InputError
-from kplan.latency.compiled import StepCost, price
+from kplan.latency import ops
+from kplan.latency.compiled import StepCost
+from kplan.latency.drafting import step_cost
+from kplan.latency.grid import columns, price_grid
 from kplan.latency.memory import kv_capacity_tokens
 from kplan.latency.shape import StepShape
-from kplan.latency.tables import Setup, step_cost
+from kplan.latency.tables import Setup
 from kplan.latency.traits import EngineTraits
+from kplan.latency.work import Work, target_work
 from kplan.profiles import Calibration, Drafter, GemmFit, Hardware, Model
 
 Array = NDArray[np.float64]
@@ -30,18 +34,6 @@ class StepTime:
     @property
     def total_s(self) -> Array:
         return self.verify_s + self.draft_s + self.sampling_s + self.overhead_s
-
-
-@dataclass(frozen=True)
-class Work:
-    """What the target pass does on one rank: floating-point operations and device-memory bytes."""
-
-    flops: Array
-    bytes: Array
-
-    @property
-    def flops_per_byte(self) -> Array:
-        return self.flops / self.bytes
 
 
 @dataclass(frozen=True)
@@ -100,6 +92,7 @@ class LatencyModel:
         self.calibration, self.tp = calibration, tp
         self.traits = traits or EngineTraits()
         self._gemm = gemm or calibration.gemm
+        self._priced: tuple[tuple[int, int, int], StepCost] | None = None  # tables of the last grid
 
     def compile(self, max_tokens: int, max_seqs: int, max_k: int) -> StepCost:
         """Tables for steps of up to these sizes; larger steps are priced along the last slope."""
@@ -110,42 +103,28 @@ class LatencyModel:
 
     def step_seconds(self, shape: StepShape) -> StepTime:
         """Price a whole broadcast grid of steps in one call. Counts are truncated to integers."""
-        given = [np.asarray(getattr(shape, field.name), dtype=np.float64) for field in fields(shape)]
-        grid = np.broadcast_shapes(*(column.shape for column in given))
-        # Numba wants at least one axis, and one type for all columns: read-only broadcast views.
-        columns = tuple(np.broadcast_to(column, grid or (1,)) for column in given)
-        most = [float(np.max(column, initial=0.0)) for column in given]
-        most_requests = int(max(most[0] + most[4], most[9], 1))
-        cost = self.compile(int(most[1] + most[5]), most_requests, int(most[8]) // most_requests + 1)
-        out = np.empty((4, columns[0].size))
-        price(cost, columns, out)
-        verify, draft, sampling, overhead = (part.reshape(grid) for part in out)
+        whole, pairs = columns(shape)
+        most = [int(np.max(column, initial=0)) for column in whole]
+        most_requests = max(most[0] + most[4], most[8], 1)
+        sizes = most[1] + most[5], most_requests, most[7] // most_requests + 1
+        if self._priced is None or self._priced[0] != sizes:
+            self._priced = sizes, self.compile(*sizes)
+        verify, draft, sampling, overhead = price_grid(self._priced[1], whole, pairs)
         return StepTime(verify, draft, sampling, overhead)
 
     def work(self, shape: StepShape) -> Work:
-        """FLOPs and bytes of the target pass on one rank: weights once, KV once per request, pairs per
-        query."""
-        model, decoder, tp = self.model, self.model.decoder, self.tp
-        layer_weights = sum(n * matmul.params for n, matmul in decoder.matmuls(tp))
-        head_weights = decoder.head_matmul(tp).params
-        tokens = np.add(shape.decode_tokens, shape.prefill_tokens)
-        pairs = np.add(shape.decode_qk_tokens, shape.prefill_qk_tokens)
-        kv_tokens = np.add(shape.decode_kv_tokens, shape.prefill_kv_tokens)
-        pair_flops = 4.0 * decoder.layers * (decoder.heads // tp) * decoder.head_dim
-        flops = 2.0 * (layer_weights * tokens + head_weights * np.asarray(shape.sampled_rows))
-        weights = (layer_weights + head_weights) * model.weight_dtype.bytes
-        return Work(
-            flops=np.asarray(flops + pair_flops * pairs, dtype=np.float64),
-            bytes=np.asarray(weights + model.kv_bytes_per_token(tp) * kv_tokens, dtype=np.float64),
-        )
+        """FLOPs and bytes of the target pass on one rank."""
+        return target_work(self.model, self.tp, shape)
 
     def ceilings(self) -> Ceilings:
-        """Peaks of one GPU and the shares of them that its GEMMs reach."""
+        """Peaks of one GPU in the layers' number format, and the shares of them that its GEMMs reach."""
+        dtype, hardware = self.model.weight_dtype, self.hardware
+        fit = ops.gemm_fit(self.calibration, self._gemm, hardware, dtype)
         return Ceilings(
-            peak_flops=self.hardware.peak_flops.value,
-            bandwidth_bytes_s=self.hardware.bandwidth_bytes_s.value,
-            flops_eff=self._gemm.flops_eff.value,
-            bandwidth_eff=self._gemm.bandwidth_eff.value,
+            peak_flops=hardware.peak(dtype).value,
+            bandwidth_bytes_s=hardware.bandwidth_bytes_s.value,
+            flops_eff=fit.flops_eff.value,
+            bandwidth_eff=fit.bandwidth_eff.value,
         )
 
     def kv_capacity_tokens(
@@ -159,7 +138,11 @@ class LatencyModel:
         )
 
     def alternate(self) -> LatencyModel | None:
-        """The same model on the second source of GEMM times; None when the calibration has one source."""
+        """The same model on the second source of GEMM times; None when the calibration has one source.
+
+        The second source is of bf16: products that an fp8 fit prices are the same in both models, so the band
+        of an fp8 model is that of its bf16 products alone.
+        """
         gemm = self.calibration.gemm_alternate
         if gemm is None:
             return None

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kplan.errors import InputError
+
+Tokens = TypeVar("Tokens", float, NDArray[np.float64])
 
 
 @dataclass(frozen=True)
@@ -75,12 +81,12 @@ class MixtureOfExperts:
     shared_intermediate: int = 0
     dense_layers: int = 0
 
-    def distinct(self, tokens: float) -> float:
-        """Expected number of routed experts that ``tokens`` tokens touch: E (1 - (1 - a/E)^T).
+    def distinct(self, tokens: Tokens) -> Tokens:
+        """Expected number of routed experts that ``tokens`` tokens touch: E (1 - (1 - a/E)^T), elementwise.
 
         Routing is taken as uniform and independent between tokens, which maximises the number.
         """
-        untouched: float = (1.0 - self.active / self.experts) ** tokens
+        untouched: Tokens = (1.0 - self.active / self.experts) ** tokens
         return self.experts * (1.0 - untouched)
 
 

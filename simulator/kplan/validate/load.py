@@ -58,7 +58,7 @@ def _load(name: str) -> list[PublishedTable]:
         return [_parse(file) for file in inside]
     known = sorted(each for each in shipped if not each.endswith(".json"))
     close = get_close_matches(name, known, n=3, cutoff=0.4)
-    fix = f"did you mean {' or '.join(close)}?" if close else "kplan validate --list shows them"
+    fix = f"did you mean {' or '.join(close)}?" if close else f"shipped: {', '.join(known)}"
     raise InputError("table", name, "is no shipped table, .yaml file or folder", fix)
 
 

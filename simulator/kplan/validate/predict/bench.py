@@ -91,11 +91,18 @@ def bench(settings: Settings, **scenario: Any) -> Bench:
 
 
 def run(setups: Bench, policy: str, seed: int = 0) -> tuple[Measured, ...]:
-    """Simulate ``policy``: the same requests for every policy and every source of GEMM times."""
+    """Simulate ``policy`` on the same requests as every other, and every source that has the same traces."""
     requests = max(default_requests(setups[0]), FEWEST_REQUESTS)
-    drawn = draw_requests(setups[0], requests, seed)
     spec = parse_policy(policy)
-    return tuple(run_policy(setup, spec, drawn) for setup in setups)
+    shared = draw_requests(setups[0], requests, seed)
+    return tuple(
+        run_policy(
+            setup,
+            spec,
+            shared if setup.recorded is setups[0].recorded else draw_requests(setup, requests, seed),
+        )
+        for setup in setups
+    )
 
 
 def tpot_ms(runs: Sequence[Measured]) -> Floats:

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from kplan.acceptance import TraceModel, TraceSet
-from kplan.acceptance.adapt import shift_depths
-from kplan.acceptance.cells import DEPTHS
+from kplan.acceptance.adapt import shift_all
 from kplan.profiles.schema import Entry
 from kplan.validate.predict.bench import (
     Bench,
@@ -33,7 +32,7 @@ from kplan.validate.predict.bench import (
 from kplan.validate.table import Prediction, PublishedRow, PublishedTable
 from kplan.workload import load_workload
 
-MOST_SHIFT = 4.0
+MOST_SHIFT = 8.0
 """Log-odds by which acceptance may move at most."""
 SHIFT_STEP = 0.005
 """How closely that is found: 0.1% of a speedup."""
@@ -138,7 +137,7 @@ def _shifted(
     model: TraceModel, proposer: str, shift: float, prompt: NDArray[np.int32], output: NDArray[np.int32]
 ) -> TraceSet:
     """Traces of ``model``, called ``proposer``, with the log-odds of all drafts moved by ``shift``."""
-    moved = shift_depths(model, np.full(DEPTHS, shift))
+    moved = shift_all(model, shift)
     return TraceSet(
         request_id=np.array([str(i) for i in range(len(prompt))], dtype=np.str_),
         prompt_len=prompt,
