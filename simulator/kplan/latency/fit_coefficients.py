@@ -12,6 +12,7 @@ from math import log
 
 from kplan.latency.fit_figures import figures_of
 from kplan.latency.observed import Observation, Served
+from kplan.latency.ops import gemm_fit
 from kplan.profiles import Calibration, DrafterKind, Dtype
 
 HOST_WIDTH = log(5.0)
@@ -67,7 +68,8 @@ def coefficients(
     served: Served, base: Calibration, rows: Sequence[Observation], held: frozenset[str]
 ) -> list[Coefficient]:
     """Those that ``rows`` might tell; figures in ``held`` were fitted otherwise and stay."""
-    gemm = "gemm_fp8" if served.model.weight_dtype is Dtype.FP8 and base.gemm_fp8 else "gemm"
+    priced = gemm_fit(base, base.gemm, served.hardware, served.model.weight_dtype)
+    gemm = "gemm_fp8" if priced is base.gemm_fp8 else "gemm"
     attention = "attention_fp8" if served.model.kv_dtype is Dtype.FP8 and base.attention_fp8 else "attention"
     ridge, most = ridge_tokens(served, base), max(row.verified_tokens for row in rows)
     if most > ridge:
@@ -164,7 +166,7 @@ def _looks_up(served: Served, proposer: str | None) -> bool:
 def ridge_tokens(served: Served, base: Calibration) -> float:
     """Tokens of a step above which reading the weights takes less time than multiplying by them."""
     model, hardware = served.model, served.hardware
-    fit = base.gemm_fp8 if model.weight_dtype is Dtype.FP8 and base.gemm_fp8 else base.gemm
+    fit = gemm_fit(base, base.gemm, hardware, model.weight_dtype)
     compute = hardware.peak(model.weight_dtype).value * fit.flops_eff.value
     read = hardware.bandwidth_bytes_s.value * fit.bandwidth_eff.value
     return compute * model.weight_dtype.bytes / (2.0 * read)
