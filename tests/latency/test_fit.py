@@ -12,11 +12,13 @@ import pytest
 
 from kplan.errors import InputError
 from kplan.latency import EngineTraits, LatencyModel, StepShape, fit_kernels, fit_tables
-from kplan.latency.fit import GRAPH_SIZES, fit_calibration, write_calibration
+from kplan.latency.fit import fit_calibration
+from kplan.latency.fit_figures import figures_of, write_calibration
+from kplan.latency.fit_gpu import GRAPH_SIZES
 from kplan.latency.fit_host import SINGLE_CONTEXT_TOKENS, fit_host
 from kplan.latency.published import load_host_timings
-from kplan.profiles import Calibration, load_calibration, load_drafter, load_hardware, load_model
-from kplan.provenance import Figure
+from kplan.profiles import Calibration, Dtype, load_calibration, load_drafter, load_hardware, load_model
+from kplan.provenance import Figure, Kind, file_digest
 
 HARDWARE = load_hardware("h100-sxm")
 PEAK, BANDWIDTH = HARDWARE.peak_flops.value, HARDWARE.bandwidth_bytes_s.value
@@ -60,13 +62,84 @@ def test_l2_warm_rows_are_left_out(tmp_path: Path) -> None:
         }
         for b, s in ((1, 64), (16, 512), (256, 1024))
     ]  # footprints 0.26 MB, 33.6 MB (fits a 50 MB L2) and 1.07 GB
-    pd.DataFrame(rows).to_parquet(tmp_path / fit_tables.DECODE)
-    assert list(fit_tables.decode_rows(tmp_path).requests) == [1.0, 256.0]
+    path = tmp_path / "gpu_generation_attention_made.parquet"
+    pd.DataFrame(rows).to_parquet(path)
+    found = fit_tables.decode_rows(path)
+    assert found is not None
+    assert list(found.requests) == [1.0, 256.0]
+    assert fit_tables.decode_rows(path, Dtype.FP8) is None
 
 
-def test_a_missing_table_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=fit_tables.GEMM):
-        fit_calibration(tmp_path, HARDWARE, load_host_timings())
+def gemm_table(folder: Path, dtype: str, peak: float, weight_bytes: float) -> Path:
+    """A made table of one number format: bandwidth efficiency 0.8, compute 0.6, p 2, 5 us fixed."""
+    rng = np.random.default_rng(11)
+    m = rng.integers(1, 5000, 400)
+    n, k = (rng.choice([1024, 4096, 8192, 14336], 400) for _ in range(2))
+    memory = (weight_bytes * k * (n + m) + 2.0 * m * n) / (BANDWIDTH * 0.8)
+    compute = 2.0 * m * n * k / (peak * 0.6)
+    seconds = 5e-6 + np.sqrt(memory**2 + compute**2)
+    latency = seconds * 1e3 * np.exp(rng.normal(0, 0.02, 400))
+    path = folder / "gpu_gemm_made.parquet"
+    pd.DataFrame({"gemm_dtype": dtype, "m": m, "n": n, "k": k, "latency_ms": latency}).to_parquet(path)
+    return path
+
+
+def test_fp8_rows_are_fitted_against_the_fp8_peak_and_one_byte_per_input(tmp_path: Path) -> None:
+    path = gemm_table(tmp_path, "fp8", 1978.9e12, 1.0)
+    base = load_calibration("h100-sxm")
+    fit = fit_calibration(HARDWARE, base, tables=tmp_path)
+    found = fit.calibration.gemm_fp8
+    assert found is not None
+    for figure, value in ((found.t0_s, 5e-6), (found.bandwidth_eff, 0.8), (found.flops_eff, 0.6)):
+        assert figure.value == pytest.approx(value, rel=0.05)
+        assert figure.provenance.source == f"gpu_gemm_made.parquet, blake2b {file_digest(path)}"
+    assert fit.calibration.gemm == base.gemm  # the table has no bf16 rows
+    assert fit.paths == {f"gemm_fp8.{name}" for name in ("t0_s", "bandwidth_eff", "flops_eff", "p")}
+
+
+def test_only_what_a_table_covers_is_fitted_and_the_rest_says_whose_it_is(tmp_path: Path) -> None:
+    gemm_table(tmp_path, "bfloat16", 312e12, 2.0)
+    gpu = load_hardware("a100")
+    fit = fit_calibration(gpu, load_calibration(gpu), tables=tmp_path, timings=load_host_timings())
+    figures = figures_of(fit.calibration)
+    assert {path.split(".")[0] for path in fit.paths} == {"gemm"}
+    assert all(figures[path].provenance.kind is Kind.FITTED for path in fit.paths)
+    left = [figure for path, figure in figures.items() if path not in fit.paths]
+    assert all(figure.provenance.kind is Kind.ASSUMED for figure in left)
+    assert all("h100-sxm" in figure.provenance.source for figure in left)
+
+
+def test_a_folder_without_tables_or_with_two_of_a_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"at least one of \*_gemm_\*\.parquet"):
+        fit_tables.find_tables(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}_gemm_x.parquet").touch()
+    with pytest.raises(InputError, match=r"a_gemm_x\.parquet, b_gemm_x\.parquet"):
+        fit_tables.find_tables(tmp_path)
+
+
+def test_tables_that_are_cut_off_or_hold_no_time_are_refused(tmp_path: Path) -> None:
+    path = gemm_table(tmp_path, "bfloat16", PEAK, 2.0)
+    whole = pd.read_parquet(path)
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(InputError, match=r"gpu_gemm_made\.parquet.*cannot be read"):
+        fit_tables.gemm_rows(path)
+    for value in (0.0, -1.0, float("nan")):
+        spoiled = whole.copy()
+        spoiled.loc[3, "latency_ms"] = value
+        spoiled.to_parquet(path)
+        with pytest.raises(InputError, match=r"latency_ms in .* must be positive .data row 4"):
+            fit_tables.gemm_rows(path)
+    whole.drop(columns="latency_ms").to_parquet(path)
+    with pytest.raises(InputError, match=r"latency_ms.*is missing"):
+        fit_tables.gemm_rows(path)
+
+
+def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
+    shipped = load_calibration("h100-sxm")
+    write_calibration(shipped, tmp_path / "again.yaml")
+    assert load_calibration(tmp_path / "again.yaml") == shipped
+    assert [path.name for path in tmp_path.iterdir()] == ["again.yaml"]
 
 
 def test_host_costs_are_recovered_from_timings_made_with_them() -> None:
@@ -146,9 +219,13 @@ def _silent(calibration: Calibration) -> Calibration:
 
 @pytest.mark.shared
 def test_the_shipped_calibration_is_what_the_reference_tables_give(shared_dir: Path, tmp_path: Path) -> None:
-    report = fit_calibration(shared_dir / "data", HARDWARE, load_host_timings())
-    write_calibration(report.document, tmp_path / "again.yaml")
-    again, shipped = load_calibration(tmp_path / "again.yaml"), load_calibration("h100-sxm")
+    shipped = load_calibration("h100-sxm")
+    report = fit_calibration(HARDWARE, shipped, tables=shared_dir / "data", timings=load_host_timings())
+    write_calibration(report.calibration, tmp_path / "again.yaml")
+    again = load_calibration(tmp_path / "again.yaml")
+    assert again == shipped
+    assumed = {path for path, figure in figures_of(again).items() if figure.provenance.kind is Kind.ASSUMED}
+    assert assumed == {"host.exposed_s", "sampler.bytes_per_logit", "sampler.verify_bytes_per_logit"}
     ours, theirs = _figures(again), _figures(shipped)
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():

@@ -23,6 +23,9 @@ from kplan.profiles import Calibration, Hardware, load_calibration, load_hardwar
 from kplan.profiles.borrow import borrow
 from kplan.provenance import Kind, Provenance
 
+MOST_ROWS = 2000
+"""Rows of one file that a fit looks at; more take minutes and tell nothing new."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -70,15 +73,17 @@ def fit_calibration(
         notes += gpu.notes
         told += ["kernel tables"] + (["published host timings"] if own else [])
     if measured is not None:
-        check_seats(measured.served, measured.rows)
-        found = fit_in_situ(measured.served, calibration, measured.rows, paths, partial=partial)
+        rows, thinned = _thinned(measured.rows)
+        notes += thinned
+        check_seats(measured.served, rows)
+        found = fit_in_situ(measured.served, calibration, rows, paths, partial=partial)
         calibration = found.calibration
         paths |= found.paths
-        by_source = _residuals(measured.rows, found.predicted)
+        by_source = _residuals(rows, found.predicted)
         residuals += by_source
         fits += [one.line() for one in by_source]
         notes += found.notes
-        told.append(f"{len(measured.rows)} measured rows of {measured.served.model.name}")
+        told.append(f"{len(rows)} measured rows of {measured.served.model.name}")
     calibration = replace(
         calibration,
         summary=_summary(told, calibration, paths, base),
@@ -108,6 +113,20 @@ def _summary(told: list[str], calibration: Calibration, paths: frozenset[str], b
     lender = f"borrowed from {base.borrowed_from}" if base.borrowed_from else "as they were"
     rest = f"; {len(left)} figures {lender}" if left else ""
     return f"fitted on {', '.join(told)}{rest}"
+
+
+def _thinned(rows: Sequence[Observation]) -> tuple[list[Observation], list[str]]:
+    """At most MOST_ROWS of every file, evenly taken, and a note for each that had more."""
+    files: dict[str, list[Observation]] = {}
+    for row in rows:
+        files.setdefault(row.source, []).append(row)
+    kept, notes = [], []
+    for source, held in files.items():
+        every = -(-len(held) // MOST_ROWS)
+        kept += held[::every]
+        if every > 1:
+            notes.append(f"{source.split(',')[0]} has {len(held):,} rows: one in {every} was used")
+    return kept, notes
 
 
 def _residuals(rows: Sequence[Observation], predicted: np.ndarray) -> list[Residuals]:

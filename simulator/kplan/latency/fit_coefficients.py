@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log
 
 from kplan.latency.fit_figures import figures_of
 from kplan.latency.observed import Observation, Served
+from kplan.latency.ops import gemm_fit
 from kplan.profiles import Calibration, DrafterKind, Dtype
+
+HOST_WIDTH = log(5.0)
+"""What is known of a host time before rows are seen: CPUs and engine releases differ by a factor of 5."""
+
+GPU_WIDTH = 1.0
+"""The same of an efficiency or a kernel's fixed time: a factor of e."""
 
 TIMES = 50.0
 """A time may end this many times longer or shorter than the base's."""
@@ -38,6 +46,16 @@ class Coefficient:
     share: bool = False
     required: bool = False
 
+    @property
+    def host(self) -> bool:
+        """A time of the host rather than of the GPU."""
+        return self.paths[0].startswith("host.")
+
+    @property
+    def width(self) -> float:
+        """How far off the base it may be, in log."""
+        return HOST_WIDTH if self.host else GPU_WIDTH
+
     def bounds(self, base: Calibration) -> tuple[float, float]:
         """Lowest and highest factor."""
         values = [figures_of(base)[path].value for path in self.paths]
@@ -50,7 +68,8 @@ def coefficients(
     served: Served, base: Calibration, rows: Sequence[Observation], held: frozenset[str]
 ) -> list[Coefficient]:
     """Those that ``rows`` might tell; figures in ``held`` were fitted otherwise and stay."""
-    gemm = "gemm_fp8" if served.model.weight_dtype is Dtype.FP8 and base.gemm_fp8 else "gemm"
+    priced = gemm_fit(base, base.gemm, served.hardware, served.model.weight_dtype)
+    gemm = "gemm_fp8" if priced is base.gemm_fp8 else "gemm"
     attention = "attention_fp8" if served.model.kv_dtype is Dtype.FP8 and base.attention_fp8 else "attention"
     ridge, most = ridge_tokens(served, base), max(row.verified_tokens for row in rows)
     if most > ridge:
@@ -64,6 +83,7 @@ def coefficients(
         requests = "the host's time per request stays hidden behind the GPU, or too small to see"
     contexts = sorted({round(row.context) for row in rows if row.context})
     seen = f"{contexts[0]} to {contexts[-1]} tokens" if contexts else "none"
+    lookups = any(_looks_up(served, proposer) for proposer in {row.proposer for row in rows})
     found = [
         Coefficient(
             "memory bandwidth",
@@ -99,7 +119,8 @@ def coefficients(
         ),
         Coefficient(
             "host per request",
-            ("host.request_s",),
+            # a lookup's own time per request shows in the same rows and grows alike
+            ("host.request_s", "host.lookup_request_s") if lookups else ("host.request_s",),
             f"{requests}: the cost per request is not identified",
             required=len(batches) == 1,
         ),
@@ -116,10 +137,8 @@ def _drafting(served: Served, base: Calibration, rows: Sequence[Observation]) ->
         ks = sorted({row.k for row in rows if row.proposer == proposer and row.k > 0})
         at = f"rows of {proposer} at K = {', '.join(map(str, ks))}"
         if drafter.kind is DrafterKind.LOOKUP:
-            paths = ("host.lookup_request_s", "host.lookup_token_s")
-            found.append(
-                Coefficient("lookup", paths, f"{at} show no growth of drafting with requests and context")
-            )
+            missing = f"{at} do not tell the lookup's time per context token"
+            found.append(Coefficient("lookup per token", ("host.lookup_token_s",), missing))
             continue
         path = "host.layer_s" if drafter.kind is DrafterKind.MODEL else f"host.pass_s.{proposer}"
         if path in figures_of(base):
@@ -139,10 +158,15 @@ def _drafting(served: Served, base: Calibration, rows: Sequence[Observation]) ->
     return list(unique.values())
 
 
+def _looks_up(served: Served, proposer: str | None) -> bool:
+    drafter = served.drafter(proposer)
+    return drafter is not None and drafter.kind is DrafterKind.LOOKUP
+
+
 def ridge_tokens(served: Served, base: Calibration) -> float:
     """Tokens of a step above which reading the weights takes less time than multiplying by them."""
     model, hardware = served.model, served.hardware
-    fit = base.gemm_fp8 if model.weight_dtype is Dtype.FP8 and base.gemm_fp8 else base.gemm
+    fit = gemm_fit(base, base.gemm, hardware, model.weight_dtype)
     compute = hardware.peak(model.weight_dtype).value * fit.flops_eff.value
     read = hardware.bandwidth_bytes_s.value * fit.bandwidth_eff.value
     return compute * model.weight_dtype.bytes / (2.0 * read)

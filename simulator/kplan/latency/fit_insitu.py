@@ -1,10 +1,11 @@
 """Fit a few physical coefficients on measured steps, beginning at a base calibration.
 
-Which ones are free is decided by what the rows tell. With S the (n, c) derivatives of log seconds by log
-coefficients, noise s and every coefficient known beforehand to a factor of e only, what remains unknown of
-coefficient j is the square root of entry jj of (S'S / s^2 + I)^-1: the rows, and what they leave confounded,
-are both in it. Coefficients left more uncertain than ``LOOSE`` stay the base's. One that ends at a bound is
-held there and the others are judged anew; so is one whose error after the fit is still loose.
+Which ones are free is decided by what the rows tell. Beforehand a coefficient is known to a factor only (its
+``width``, in log). With S the (n, c) changes of log seconds per width of each coefficient, and noise s, the
+part of that ignorance which the rows leave of coefficient j is the square root of entry jj of
+(S'S / s^2 + I)^-1: how strongly the rows show it, and what they confound it with, are both in it.
+Coefficients of which more than ``LEFT`` remains stay the base's. One that ends at a bound is held there and
+the others are judged anew; one whose standard error after the fit exceeds ``LOOSE`` is given up.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ NOISE = 0.03
 """Relative error taken for a row when the coefficients are judged before any fit (a repeated benchmark
 agrees to 2 or 3%)."""
 
+LEFT = 0.35
+"""Share of the first ignorance above which rows do not identify a coefficient."""
+
 LOOSE = 0.35
-"""A coefficient known no better than to this (in log) is not identified."""
+"""Standard error (in log) above which a fitted coefficient is given up."""
 
 OUTLIER_SCALE = 0.05
 STEP = 0.02
 MIN_ROWS = 3
+TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -135,14 +140,31 @@ class _Problem:
         """(n,) log of predicted over measured seconds."""
         return np.asarray(np.log(self.predictor.seconds(self.with_factors(at)) / self.seconds))
 
-    def slopes(self, at: Array) -> Array:
-        """(n, c) derivatives of the residuals, central differences inside the bounds."""
+    def slopes(self, at: Array, which: Sequence[int]) -> Array:
+        """(n, len(which)) derivatives of the residuals, central differences inside the bounds."""
         low, high = self.bounds()
         columns = []
-        for i in range(len(at)):
+        for i in which:
             up, down = at.copy(), at.copy()
             up[i], down[i] = min(at[i] + STEP, high[i]), max(at[i] - STEP, low[i])
             columns.append((self.residual(up) - self.residual(down)) / (up[i] - down[i]))
+        return np.stack(columns, axis=1)
+
+    def changes(self, at: Array, which: Sequence[int]) -> Array:
+        """(n, len(which)) changes of the residuals per width of each coefficient.
+
+        Host times are moved by their whole width: one that is too short at the base to be seen, or that hides
+        behind the GPU there, may be long in truth.
+        """
+        low, high = self.bounds()
+        here = self.residual(at)
+        columns = []
+        for i in which:
+            coefficient = self.candidates[i]
+            move = coefficient.width if coefficient.host else -STEP
+            moved = at.copy()
+            moved[i] = np.clip(at[i] + move, low[i], high[i])
+            columns.append((self.residual(moved) - here) * coefficient.width / (moved[i] - at[i]))
         return np.stack(columns, axis=1)
 
     def bounds(self) -> tuple[Array, Array]:
@@ -167,11 +189,11 @@ class _Problem:
         open_ = [i for i in range(len(self.candidates)) if i not in state.pinned | state.dropped]
         if not open_:
             return []
-        slopes = self.slopes(state.at)[:, open_]
-        information = slopes.T @ slopes / NOISE**2 + np.eye(len(open_))
-        unknown = np.sqrt(np.diag(np.linalg.inv(information)))
-        ranked = sorted(zip(unknown, open_, strict=True))
-        kept = [i for error, i in ranked if error < LOOSE][: len(self.seconds) - 1]
+        changes = self.changes(state.at, open_)
+        information = changes.T @ changes / NOISE**2 + np.eye(len(open_))
+        left = np.sqrt(np.diag(np.linalg.inv(information)))
+        ranked = sorted(zip(left, open_, strict=True))
+        kept = [i for share, i in ranked if share < LEFT][: len(self.seconds) - 1]
         # what has been fitted once stays free, else two judgements could take turns for ever
         return sorted(set(kept) | {i for i in state.free if i in open_})
 
@@ -193,6 +215,8 @@ class _Problem:
             loss="soft_l1",
             f_scale=OUTLIER_SCALE,
             diff_step=1e-3,
+            ftol=TOLERANCE,
+            xtol=TOLERANCE,
         )
         state.at[free] = solution.x
         at_bound = [
@@ -216,12 +240,13 @@ class _Problem:
         return True
 
     def _errors(self, state: _State) -> Array:
-        """Standard errors of the free log factors from the scatter of the residuals."""
-        slopes = self.slopes(state.at)[:, state.free]
+        """Standard errors of the free log factors: Huber's, of the loss that is minimised."""
+        slopes = self.slopes(state.at, state.free)
         residual = self.residual(state.at)
+        spread = 1.0 + (residual / OUTLIER_SCALE) ** 2
         freedom = max(len(residual) - len(state.free), 1)
-        covariance = np.linalg.pinv(slopes.T @ slopes) * float(residual @ residual) / freedom
-        return np.asarray(np.sqrt(np.diag(covariance)))
+        scatter = float(np.sum(residual**2 / spread)) / freedom / float(np.mean(spread**-1.5)) ** 2
+        return np.asarray(np.sqrt(np.diag(np.linalg.pinv(slopes.T @ slopes)) * scatter))
 
     def result(self, state: _State, rows: Sequence[Observation]) -> tuple[Calibration, frozenset[str]]:
         """The calibration with fitted figures labelled; a second GEMM source no longer spans its band."""

@@ -107,9 +107,9 @@ def fit(what: str, coefficients: tuple[Coefficient, ...], model: Callable[[Array
 def fit_gemm(rows: fit_tables.GemmRows, hardware: Hardware) -> Fit:
     """t0 + ((bytes / (BW e_b))^p + (flops / (peak e_f))^p)^(1/p), the peak being that of the weights' format.
 
-    Weights have their format's bytes, activations two on both sides, as steps are priced.
+    Weights and inputs have the format's bytes, outputs two, as steps are priced.
     """
-    traffic = rows.dtype.bytes * rows.k * rows.n + BF16_BYTES * rows.m * (rows.k + rows.n)
+    traffic = rows.dtype.bytes * rows.k * (rows.n + rows.m) + BF16_BYTES * rows.m * rows.n
     flops = 2.0 * rows.m * rows.n * rows.k
     memory_s = traffic / hardware.bandwidth_bytes_s.value
     compute_s = flops / hardware.peak(rows.dtype).value

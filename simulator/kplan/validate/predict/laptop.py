@@ -1,6 +1,6 @@
 """Output tokens per second of closed-loop runs from their acceptance, priced as the mean step of the loop.
 
-``settings`` has hardware, model, engine, prompt_tokens and output_tokens; ``at`` has concurrency, k, proposer,
+``settings`` has hardware, model, engine, prompt_tokens and output_tokens; ``at`` has concurrency, k,
 acceptance_pct (accepted share of the drafts, in percent) and verified (drafts per request and step). Nothing
 else of a row is read.
 """
