@@ -11,7 +11,7 @@ from scipy.optimize import least_squares
 
 from kplan.errors import InputError
 from kplan.latency import fit_tables
-from kplan.latency.ops import GEMM_BYTES_PER_VALUE, elementwise_bytes_per_token
+from kplan.latency.ops import BF16_BYTES, elementwise_bytes_per_token
 from kplan.profiles import Decoder, Hardware
 
 Array = NDArray[np.float64]
@@ -109,7 +109,7 @@ def fit_gemm(rows: fit_tables.GemmRows, hardware: Hardware) -> Fit:
 
     Weights have their format's bytes, activations two on both sides, as steps are priced.
     """
-    traffic = rows.dtype.bytes * rows.k * rows.n + GEMM_BYTES_PER_VALUE * rows.m * (rows.k + rows.n)
+    traffic = rows.dtype.bytes * rows.k * rows.n + BF16_BYTES * rows.m * (rows.k + rows.n)
     flops = 2.0 * rows.m * rows.n * rows.k
     memory_s = traffic / hardware.bandwidth_bytes_s.value
     compute_s = flops / hardware.peak(rows.dtype).value
@@ -135,7 +135,7 @@ def fit_decode_attention(rows: fit_tables.AttentionRows, hardware: Hardware) -> 
     """t0 + ((tile x requests x KV heads)^p + (KV bytes / (BW e_b))^p)^(1/p), one layer, query length 1."""
     tiles = rows.requests * rows.kv_heads
     head_bytes = fit_tables.HEAD_DIM * 2.0 * rows.dtype.bytes
-    query = rows.requests * 2 * rows.heads * fit_tables.HEAD_DIM * GEMM_BYTES_PER_VALUE
+    query = rows.requests * 2 * rows.heads * fit_tables.HEAD_DIM * BF16_BYTES
     memory_s = (tiles * rows.kv_len * head_bytes + query) / hardware.bandwidth_bytes_s.value
 
     def model(x: Array) -> Array:
@@ -161,7 +161,7 @@ def fit_prefill_attention(rows: fit_tables.AttentionRows, hardware: Hardware) ->
     The peak is bf16's whatever the cache holds, as attention is priced.
     """
     tokens = rows.requests * rows.kv_len
-    values = rows.heads * GEMM_BYTES_PER_VALUE + rows.kv_heads * rows.dtype.bytes
+    values = rows.heads * BF16_BYTES + rows.kv_heads * rows.dtype.bytes
     memory_s = tokens * 2 * values * fit_tables.HEAD_DIM / hardware.bandwidth_bytes_s.value
     pairs = rows.requests * rows.kv_len**2 / 2
     compute_s = 4.0 * rows.heads * fit_tables.HEAD_DIM * pairs / hardware.peak_flops.value
