@@ -21,7 +21,8 @@ def table(name: str) -> PublishedTable:
 
 
 def figures(name: str, *at: str) -> Counter[tuple[object, ...]]:
-    return Counter((*(row.at[key] for key in at), row.measured) for row in table(name).rows)
+    given = [(row.at, row.measured) for row in table(name).rows]
+    return Counter((*(places[key] for key in at), measured) for places, measured in given)
 
 
 def rows(frame: pd.DataFrame, *columns: str) -> Counter[tuple[object, ...]]:
@@ -41,8 +42,8 @@ def test_trees(folder: Path, name: str, model: str) -> None:
     assert figures(f"illusion-fig2-{name}", "batch") == rows(frame, "batch_size", "speedup")
     lengths = pd.read_csv(folder / "illusion_tree_accept_len.csv", comment="#")
     lengths = lengths[lengths["model"] == model]
-    for row in table(f"illusion-fig2-{name}").rows:
-        emitted, k = float(row.at["emitted"]), float(row.at["k"])
+    for places in (row.at for row in table(f"illusion-fig2-{name}").rows):
+        emitted, k = float(places["emitted"]), float(places["k"])
         rate = lengths[lengths["accepted_length"] == emitted]["accept_rate"].item()
         assert (emitted - 1) / k == pytest.approx(rate, abs=0.003)
         assert abs((emitted - 1) / (k + 1) - rate) > abs((emitted - 1) / k - rate)
@@ -82,7 +83,9 @@ def test_step_times(folder: Path) -> None:
 def test_self_speculation(folder: Path, name: str, target: str) -> None:
     frame = pd.read_csv(folder / "magicdec_tables.csv", comment="#")
     frame = frame[(frame["hardware"] == "8xA100") & (frame["target"] == target)]
-    frame = frame[frame["draft"] == "self-spec"].astype({"batch_size": int, "prefill_tokens": int})
+    frame = frame[frame["draft"] == "self-spec"].astype(
+        dict.fromkeys(("batch_size", "prefill_tokens", "speedup"), float)
+    )
     columns = ("prefill_tokens", "batch_size", "optimal_spec_len", "speedup")
     assert figures(f"magicdec-{name}", "context", "batch", "k") == rows(frame, *columns)
 

@@ -67,8 +67,10 @@ def price_grid(cost: StepCost, whole: tuple[Counts, ...], pairs: Seconds) -> Sec
 
 def _shared(price: Callable[..., Seconds], cost: StepCost, *counts: Counts | Seconds) -> Seconds:
     """What ``price`` makes of ``counts`` on their own broadcast shape."""
-    wide = np.broadcast_arrays(*counts)
-    return price(cost, *(column.ravel() for column in wide)).reshape(wide[0].shape)
+    shape = np.broadcast_shapes(*(count.shape for count in counts))
+    # copies, so that numba always meets one type: views may or may not be read-only, or warn when asked
+    wide = (np.broadcast_to(count, shape).flatten() for count in counts)
+    return price(cost, *wide).reshape(shape)
 
 
 @njit(cache=True)

@@ -23,6 +23,7 @@ PREDICTORS: Mapping[str, str] = MappingProxyType(
         "iid-speedup": "kplan.validate.predict.closed_forms:predict",
         "inferred-speedup": "kplan.validate.predict.serving:predict",
         "laptop": "kplan.validate.predict.laptop:predict",
+        "open-load": "kplan.validate.predict.open_load:predict",
         "shares": "kplan.validate.predict.breakdown:shares",
         "specdecode-bench": "kplan.validate.predict.specdecode_bench:predict",
         "speedup": "kplan.validate.predict.speedup:predict",

@@ -52,32 +52,29 @@ class Steady:
     tokens_s: float
 
 
-def steady(
-    latency: LatencyModel, crowd: Crowd, k: int, emitted: float, verified: float | None = None
-) -> Steady:
+def steady(latency: LatencyModel, crowd: Crowd, k: int, emitted: float) -> Steady:
     """Serve ``crowd`` with K drafts a step, of which each step emits ``emitted`` tokens, bonus included.
 
     Every finished request is replaced by a new one, whose prompt is prefilled whole in one step; a step
-    brings the whole number of prompts below or above their mean. ``verified`` as in
-    :meth:`kplan.latency.StepShape.decode`.
+    brings the whole number of prompts below or above their mean.
     """
     steps = (crowd.output - 1) / emitted + (0 if crowd.prefill_first else 1)
     arriving = crowd.batch / steps
     prompts = np.minimum(floor(arriving) + np.arange(2.0), crowd.batch)
     weight = np.array([1 + floor(arriving) - arriving, arriving - floor(arriving)])
     if crowd.prefill_first:
-        decode = latency.step_seconds(_shape(crowd, np.full(1, crowd.batch), np.zeros(1), k, verified))
-        prefill = latency.step_seconds(_shape(crowd, np.zeros(2), prompts, k, verified))
+        decode = latency.step_seconds(_shape(crowd, np.full(1, crowd.batch), np.zeros(1), k))
+        prefill = latency.step_seconds(_shape(crowd, np.zeros(2), prompts, k))
         mean = _add(_mean(decode, np.ones(1)), _mean(prefill, weight))
     else:
-        mixed = latency.step_seconds(_shape(crowd, crowd.batch - prompts, prompts, k, verified))
+        mixed = latency.step_seconds(_shape(crowd, crowd.batch - prompts, prompts, k))
         mean = _mean(mixed, weight)
     return Steady(mean, crowd.batch * crowd.output / (steps * float(mean.total_s)))
 
 
-def _shape(crowd: Crowd, decoding: Floats, prompts: Floats, k: int, verified: float | None) -> StepShape:
+def _shape(crowd: Crowd, decoding: Floats, prompts: Floats, k: int) -> StepShape:
     """``decoding`` requests verify K and ``prompts`` new ones are prefilled; all draft K again."""
-    tokens = decoding * (1 + (k if verified is None else verified))
+    tokens = decoding * (k + 1)
     return StepShape(
         decode_requests=decoding,
         decode_tokens=tokens,
