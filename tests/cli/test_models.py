@@ -40,7 +40,6 @@ def test_recommend_takes_a_config_any_gpu_and_formats(
     assert (question["quantization"], question["kv_cache_dtype"]) == ("fp8", "fp8")
     told = "\n".join(plan["answer"]["why"])
     assert "l40s is not calibrated" in told
-    assert "fp8" in told
     assert "assumed to hold for mistral-7b" in told
     assumed = {row["name"]: row for row in plan["assumptions"]}
     assert "fp8, KV cache in fp8" in assumed["model mistral-7b"]["value"]
