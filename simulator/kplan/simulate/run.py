@@ -14,7 +14,7 @@ from kplan.latency import StepCost
 from kplan.metrics import Measured, measure
 from kplan.registry import PolicySpec
 from kplan.simulate.draw import Drawn
-from kplan.simulate.settle import Window, limits_of, window_of
+from kplan.simulate.settle import Window, limits_of, met_midway, window_of
 from kplan.simulate.setup import Setup
 
 SIMULATED = 8
@@ -61,7 +61,7 @@ def _serve(
     setup: Setup, spec: PolicySpec, loads: Sequence[Load], windows: Sequence[Window], *, compiled: bool
 ) -> Fleet:
     return serve(
-        loads,
+        loads if setup.sglang else [met_midway(*pair) for pair in zip(loads, windows, strict=True)],
         [
             limits_of(setup, part, window, off=is_off(spec))
             for part, window in zip(loads, windows, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -101,6 +102,22 @@ def window_of(setup: Setup, load: Load, *, overload: bool = False) -> Window:
         end_s = load.arrival_s[-1] - wait.drain_s
         last = max(int(np.searchsorted(load.arrival_s, end_s)), int(n * LEAST_END))
     return Window(first, last) if last - first >= FEWEST else Window(0, n)
+
+
+def met_midway(load: Load, window: Window) -> Load:
+    """The same load whose clients are met midway: the first request of client i of C ends at (i + 1/2) / C.
+
+    Clients that all start together with requests of one length stay in step for ever in a simulation, and
+    none ever sees the prefill of another. Real ones drift apart: any jitter moves them, nothing moves them
+    back. The shortened requests lie before the window; a window without warm-up keeps the load as it is.
+    """
+    clients = load.concurrency
+    if clients is None or window.first < clients:
+        return load
+    share = (np.arange(clients) + 0.5) / clients
+    output = load.output_len.copy()
+    output[:clients] = np.maximum(1, np.ceil(output[:clients] * share).astype(output.dtype))
+    return replace(load, output_len=output)
 
 
 def limits_of(setup: Setup, load: Load, window: Window, *, off: bool) -> Limits:
