@@ -63,3 +63,12 @@ def test_yaml_says_off_with_a_word_that_yaml_takes_for_false(tmp_path: Path) -> 
     file = tmp_path / "s.yaml"
     file.write_text("qps: 1\npolicy: off\n")
     assert load_scenario(file, {}, {}).policy == "off"
+
+
+def test_async_scheduling_is_the_one_key_that_is_true_or_false(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("concurrency: 4\nasync-scheduling: false\n")
+    assert load_scenario(file, {}, {}).async_scheduling is False
+    assert make_scenario({"qps": 1.0}).async_scheduling is None
+    with pytest.raises(InputError, match="async"):
+        make_scenario({"qps": 1.0, "async_scheduling": 3})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import yaml
@@ -113,10 +114,17 @@ def test_parallel_drafts_are_written_for_vllm_alone() -> None:
         ({"quantization": "int4"}, {}, {}, "int4 weights: put a checkpoint in that format"),
         ({"kv_cache_dtype": "fp8"}, {"kv-cache-dtype": "fp8"}, {"kv-cache-dtype": "fp8_e4m3"}, ""),
         ({"kv_cache_dtype": "bf16"}, {"kv-cache-dtype": "bfloat16"}, {"kv-cache-dtype": "bf16"}, ""),
+        ({"async_scheduling": True}, {}, {}, ""),
+        (
+            {"async_scheduling": False},
+            {"no-async-scheduling": True},
+            {"disable-overlap-schedule": True},
+            "",
+        ),
     ],
 )
-def test_formats_become_the_engines_own_flags(
-    asked: dict[str, str], vllm: dict[str, str], sglang: dict[str, str], note: str
+def test_formats_and_scheduling_become_the_engines_own_flags(
+    asked: dict[str, Any], vllm: dict[str, Any], sglang: dict[str, Any], note: str
 ) -> None:
     model = load_model("llama-3.1-8b")
     drafter = load_drafter("eagle3", model)
@@ -124,7 +132,8 @@ def test_formats_become_the_engines_own_flags(
     for name, expected in (("vllm", vllm), ("sglang", sglang)):
         text = exports.files[f"{name}.yaml"]
         config = yaml.safe_load(text)
-        found = {key: config[key] for key in ("quantization", "kv-cache-dtype") if key in config}
+        flags = ("quantization", "kv-cache-dtype", "no-async-scheduling", "disable-overlap-schedule")
+        found = {key: config[key] for key in flags if key in config}
         assert found == expected
         assert note in text
         # the head was planned in bf16; SGLang would quantize it with the target

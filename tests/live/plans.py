@@ -30,6 +30,7 @@ def plan(
     engine: str = "vllm",
     max_num_seqs: int = 32,
     tp: int = 1,
+    async_scheduling: bool | None = None,
 ) -> Plan:
     """A plan that recommends a batch table (``ranges`` of start, end, K) or one ``k``."""
     table = tuple(BatchRange(start=start, end=end, k=drafts) for start, end, drafts in ranges) or None
@@ -51,6 +52,7 @@ def plan(
             output_tokens=None,
             gpu_memory_utilization=0.9,
             engine=engine,
+            async_scheduling=async_scheduling,
             slo_tpot_ms=None,
             slo_ttft_ms=None,
             replicas=1,

@@ -27,6 +27,7 @@ class Case:
     ranges: Ranges = ()
     k: int | None = None
     max_num_seqs: int = 32
+    async_scheduling: bool | None = None
 
     def k_at(self, batch: int) -> int:
         """K that the plan means at this batch size."""
@@ -52,6 +53,7 @@ CASES = {
     "fixed draft model": Case("draft-model", k=3),
     "fixed n-gram": Case("ngram", k=5),
     "fixed eagle3": Case("eagle3", k=2),
+    "synchronous": Case("draft-model", k=2, async_scheduling=False),
     "n-gram table": Case("ngram", ranges=((1, 4, 4), (5, 16, 2), (17, None, 0))),
     "eagle3 table": Case("eagle3", ranges=((1, 8, 3), (9, None, 1))),
     "table past max_num_seqs": Case(
@@ -63,7 +65,12 @@ CASES = {
 
 
 def _export(case: Case, pair: Pair) -> str:
-    asked = plan(ranges=case.ranges, k=case.k, max_num_seqs=case.max_num_seqs)
+    asked = plan(
+        ranges=case.ranges,
+        k=case.k,
+        max_num_seqs=case.max_num_seqs,
+        async_scheduling=case.async_scheduling,
+    )
     draft = drafter(case.proposer, pair.folder / "draft")
     return export_vllm(asked, target(pair.folder / "target"), draft).files["vllm.yaml"]
 

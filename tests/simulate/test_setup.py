@@ -7,6 +7,7 @@ import pytest
 
 from kplan.config.scenario import make_scenario
 from kplan.engine.state import W_STEPS
+from kplan.errors import InputError
 from kplan.latency import StepShape
 from kplan.metrics import goodput_qps
 from kplan.registry import parse_policy
@@ -104,3 +105,48 @@ def test_goodput_never_exceeds_what_is_served() -> None:
     spec = parse_policy("off")
     run = run_policy(setup, spec, drawn)
     assert goodput_qps(run, None, None) < 1.1 * sustained_qps(setup, spec, drawn)
+
+
+def _tpot_s(**scenario: object) -> float:
+    setup = prepare(make_scenario({"policy": "off", **scenario}))
+    requests = draw_requests(setup, default_requests(setup), 0)
+    return run_policy(setup, parse_policy("off"), requests).mean_tpot_s
+
+
+def test_every_client_of_a_closed_loop_sees_the_prefills_of_all_others() -> None:
+    """Eight requests of one length drift apart: a decode step is stalled by the seven other prompts in turn.
+
+    Had they stayed in step, the eight prompts would fit one step of 8,192 tokens and stall nobody.
+    """
+    prompt, output, clients = 1000, 128, 8
+    load = {"prompt_tokens": prompt, "output_tokens": output, "concurrency": clients}
+    latency = prepare(make_scenario({**load, "policy": "off"})).latency_off
+    context = prompt + output / 2
+    alone = float(latency.step_seconds(StepShape.decode(clients, 0, context)).total_s)
+    others = clients - 1
+    kv = others * context
+    shape = StepShape(others, others, kv, kv, 1, prompt, prompt, prompt**2 / 2, clients)
+    stalled = float(latency.step_seconds(shape).total_s)
+    expected = alone + others * (stalled - alone) / (output - 1)
+    assert _tpot_s(**load) == pytest.approx(expected, rel=0.02)
+    assert expected > 1.1 * alone
+
+
+def test_an_engine_that_runs_prefills_alone_keeps_its_clients_together() -> None:
+    load = {"prompt_tokens": 1000, "output_tokens": 128, "concurrency": 8, "engine": "sglang"}
+    latency = prepare(make_scenario({**load, "policy": "off"})).latency_off
+    step = float(latency.step_seconds(StepShape.decode(8, 0, 1064)).total_s)
+    assert _tpot_s(**load) == pytest.approx(step, rel=0.02)
+
+
+def test_synchronous_scheduling_shows_the_host() -> None:
+    load = {"prompt_tokens": 100, "output_tokens": 200, "concurrency": 1}
+    host = prepare(make_scenario({**load, "policy": "off"})).latency.calibration.host
+    shown = host.step_s.value + host.request_s.value - host.exposed_s.value
+    both = [_tpot_s(**load, async_scheduling=on) for on in (True, False)]
+    assert both[1] - both[0] == pytest.approx(shown, rel=1e-6)
+
+
+def test_async_scheduling_is_refused_where_the_method_rules_it_out() -> None:
+    with pytest.raises(InputError, match="vllm schedules synchronously with ngram"):
+        prepare(make_scenario({"qps": 1.0, "proposer": "ngram", "async_scheduling": True}))

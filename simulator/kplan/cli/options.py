@@ -45,6 +45,13 @@ Traces: TypeAlias = Annotated[
     Path | None, typer.Option("--traces", help="recorded acceptance traces instead of the workload's model")
 ]
 Engine: TypeAlias = Annotated[str | None, typer.Option("--engine", help="vllm or sglang [vllm]")]
+AsyncScheduling: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(
+        "--async-scheduling/--no-async-scheduling",
+        help="whether the host prepares a step while the GPU runs the one before [the engine's default]",
+    ),
+]
 Requests: TypeAlias = Annotated[
     int | None, typer.Option("--requests", help="requests per replication [by the load]")
 ]

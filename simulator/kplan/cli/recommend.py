@@ -27,6 +27,7 @@ def recommend(
     workload: o.Workload = None,
     traces: o.Traces = None,
     engine: o.Engine = None,
+    async_scheduling: o.AsyncScheduling = None,
     slo_tpot_ms: o.SloTpot = None,
     slo_ttft_ms: o.SloTtft = None,
     replicas: o.Replicas = None,

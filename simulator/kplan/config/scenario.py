@@ -39,6 +39,7 @@ class Scenario(Record):
     workload: str = "sharegpt"
     traces: Path | None = Field(None, description="recorded traces instead of the workload's fitted model")
     engine: str = "vllm"
+    async_scheduling: bool | None = Field(None, description="None: as the engine does by default")
     policy: str = "fixed:3"
     max_k: int = Field(7, ge=0, le=254, description="largest K a policy may choose")
     requests: int | None = Field(
@@ -79,7 +80,7 @@ def make_scenario(values: dict[str, Any], origin: str = "scenario") -> Scenario:
         InputError: unknown key, wrong type or out of range.
     """
     for key, value in values.items():
-        if isinstance(value, bool):  # pydantic would take true for 1
+        if isinstance(value, bool) and key != "async_scheduling":  # pydantic would take true for 1
             raise InputError(f"{origin}: {key}", value, "is no such value", "give a number or a name")
     try:
         return Scenario(**values)

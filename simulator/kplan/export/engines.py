@@ -24,6 +24,7 @@ class EngineVersion:
         table_caveats: method -> why such a table saves less than predicted, though it runs correctly.
         own_weights: methods whose drafter is a checkpoint of its own, which must be named.
         kv_cache_names: format -> what ``--kv-cache-dtype`` calls it.
+        no_async_flag: flag that makes it schedule synchronously.
         graph_sizes: captured decode batch sizes that a batch is padded to before its K is looked up; empty
             when the engine looks up the batch itself.
     """
@@ -36,6 +37,7 @@ class EngineVersion:
     table_caveats: Mapping[str, str]
     own_weights: frozenset[str]
     kv_cache_names: Mapping[str, str]
+    no_async_flag: str
     graph_sizes: tuple[int, ...]
 
     def __str__(self) -> str:
@@ -80,6 +82,7 @@ VLLM = EngineVersion(
     ),
     own_weights=frozenset({"eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark"}),
     kv_cache_names=MappingProxyType({"bf16": "bfloat16", "fp8": "fp8"}),
+    no_async_flag="no-async-scheduling",
     graph_sizes=(),
 )
 
@@ -92,6 +95,7 @@ SGLANG = EngineVersion(
     table_caveats=MappingProxyType({}),
     own_weights=frozenset({"EAGLE", "EAGLE3", "STANDALONE"}),
     kv_cache_names=MappingProxyType({"bf16": "bf16", "fp8": "fp8_e4m3"}),
+    no_async_flag="disable-overlap-schedule",
     graph_sizes=(*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)),
 )
 

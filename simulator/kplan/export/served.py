@@ -115,7 +115,7 @@ def tree_of(drafter: ServedDrafter | None) -> Tree | None:
 
 
 def formats(plan: Plan, engine: EngineVersion, model: ServedModel) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Flags for the formats of weights and KV cache that the plan asks for, and notes on them.
+    """Flags for the formats and the scheduling that the plan asks for, and notes on them.
 
     Engines quantize a bf16 checkpoint to fp8 while they load it; any other format must be the checkpoint's.
     """
@@ -128,6 +128,8 @@ def formats(plan: Plan, engine: EngineVersion, model: ServedModel) -> tuple[dict
         notes.append(
             f"the plan is for {asked} weights: put a checkpoint in that format in place of {model.hf_id}"
         )
+    if plan.question.async_scheduling is False:
+        content[engine.no_async_flag] = True
     kv = plan.question.kv_cache_dtype
     if kv == "auto" and str(getattr(model, "kv_dtype", "bf16")) == "fp8":
         kv = "fp8"

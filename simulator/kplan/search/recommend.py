@@ -224,6 +224,7 @@ def _question(setup: Setup, judged: Judged, chosen: Evaluated) -> Question:
         output_tokens=s.output_tokens,
         gpu_memory_utilization=s.gpu_memory_utilization,
         engine=s.engine,
+        async_scheduling=s.async_scheduling,
         slo_tpot_ms=s.slo_tpot_ms,
         slo_ttft_ms=s.slo_ttft_ms,
         replicas=s.replicas if s.replicas is not None else replicas,

@@ -101,7 +101,7 @@ def prepare(
     """
     hardware = load_hardware(scenario.hardware)
     model, drafter = served(scenario)
-    engine = engine or load_engine(scenario.engine)
+    engine = _scheduled(engine or load_engine(scenario.engine), drafter, scenario)
     calibration = calibration or load_calibration(scenario.calibration or hardware)
     recorded = load_traces(scenario.traces) if scenario.traces else None
     if recorded is not None:
@@ -166,6 +166,17 @@ def served(scenario: Scenario) -> tuple[Model, Drafter]:
     model = load_model(scenario.model).stored(weights, kv)
     drafter = load_drafter(scenario.proposer, model, scenario.drafter)
     return model, drafter if kv is None else replace(drafter, kv_dtype=kv)
+
+
+def _scheduled(engine: EngineProfile, drafter: Drafter, scenario: Scenario) -> EngineProfile:
+    """The engine with async scheduling on or off as asked; InputError where its method rules that out."""
+    wanted = scenario.async_scheduling
+    if wanted and engine.method(drafter) in engine.sync_methods:
+        raise InputError(
+            "--async-scheduling", "on", f"{engine.name} schedules synchronously with {scenario.proposer}",
+            "leave it out",
+        )  # fmt: skip
+    return engine if wanted is None else replace(engine, async_scheduling=wanted)
 
 
 def _lengths(
