@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from kplan.cli import options as o
 
 
 def calibrate(
@@ -25,6 +28,7 @@ def calibrate(
     hardware: Annotated[str, typer.Option(help="hardware profile or YAML that was measured")] = "h100-sxm",
     model: Annotated[str, typer.Option(help="model that --steps and --tpot served")] = "llama-3.1-8b",
     engine: Annotated[str, typer.Option(help="engine that served it")] = "vllm",
+    async_scheduling: o.AsyncScheduling = None,
     tp: Annotated[int, typer.Option(help="tensor-parallel GPUs it was served on")] = 1,
     base: Annotated[
         str | None,
@@ -61,7 +65,9 @@ def calibrate(
     for option, path in (("--out", out), ("--report", report)):
         if path is not None and not path.parent.is_dir():
             raise InputError(option, str(path), "its folder must exist", f"create {path.parent} first")
-    measured_on = load_hardware(hardware)
+    measured_on, served_by = load_hardware(hardware), load_engine(engine)
+    if async_scheduling is not None:
+        served_by = replace(served_by, async_scheduling=async_scheduling)
     rows = [row for path in steps or [] for row in read_steps(path)]
     rows += [row for path in tpot or [] for row in read_tpot(path)]
     fit = fit_calibration(
@@ -69,7 +75,7 @@ def calibrate(
         base_calibration(measured_on, base),
         tables=tables,
         timings=load_host_timings(timings),
-        measured=Measured(Served(measured_on, load_model(model), load_engine(engine), tp), rows)
+        measured=Measured(Served(measured_on, load_model(model), served_by, tp), rows)
         if rows
         else None,
         partial=partial,
