@@ -75,9 +75,7 @@ def calibrate(
         base_calibration(measured_on, base),
         tables=tables,
         timings=load_host_timings(timings),
-        measured=Measured(Served(measured_on, load_model(model), served_by, tp), rows)
-        if rows
-        else None,
+        measured=Measured(Served(measured_on, load_model(model), served_by, tp), rows) if rows else None,
         partial=partial,
     )
     page = None if report is None else render_residuals(fit)

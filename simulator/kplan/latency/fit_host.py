@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from kplan.errors import InputError
+from kplan.latency.fit_loops import request_s
 from kplan.latency.model import LatencyModel
 from kplan.latency.published import HostTimings, ShareRow
 from kplan.latency.shape import StepShape
@@ -85,13 +86,17 @@ def fit_host(timings: HostTimings, model_of: ModelFactory) -> HostFitResult:
     stderr = dict(zip(names, map(float, np.sqrt(np.diag(covariance))), strict=True))
     _check_host_bound(values, model_of)
     slope, slope_error = _request_slope(timings, model_of)
+    loop_models = {(row.model, row.tp): model_of(row.model, None, row.tp) for row in timings.loops}
+    request, request_error = request_s(timings.loops, loop_models, values["step_s"] + sampling["plain"][0])
     lookup, lookup_error = _lookup_slope(timings, values, slope)
     values |= {
+        "request_s": request,
         "request_total_s": slope,
         "lookup_s": lookup,
         **{f"sampling:{k}": v[0] for k, v in sampling.items()},
     }
     stderr |= {
+        "request_s": request_error,
         "request_total_s": slope_error,
         "lookup_s": lookup_error,
         **{f"sampling:{k}": v[1] for k, v in sampling.items()},

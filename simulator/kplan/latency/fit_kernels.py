@@ -11,8 +11,8 @@ from scipy.optimize import least_squares
 
 from kplan.errors import InputError
 from kplan.latency import fit_tables
-from kplan.latency.ops import BF16_BYTES, elementwise_bytes_per_token
-from kplan.profiles import Decoder, Hardware
+from kplan.latency.ops import BF16_BYTES, conversion_bytes, elementwise_bytes_per_token
+from kplan.profiles import Decoder, Dtype, Hardware
 
 Array = NDArray[np.float64]
 
@@ -107,16 +107,21 @@ def fit(what: str, coefficients: tuple[Coefficient, ...], model: Callable[[Array
 def fit_gemm(rows: fit_tables.GemmRows, hardware: Hardware) -> Fit:
     """t0 + ((bytes / (BW e_b))^p + (flops / (peak e_f))^p)^(1/p), the peak being that of the weights' format.
 
-    Weights and inputs have the format's bytes, outputs two, as steps are priced.
+    Weights and inputs have the format's bytes, outputs two, as steps are priced. The table's fp8 times hold
+    the conversion of the inputs, a pass of its own: its bytes / (BW e_c) come on top.
     """
     traffic = rows.dtype.bytes * rows.k * (rows.n + rows.m) + BF16_BYTES * rows.m * rows.n
     flops = 2.0 * rows.m * rows.n * rows.k
     memory_s = traffic / hardware.bandwidth_bytes_s.value
     compute_s = flops / hardware.peak(rows.dtype).value
 
+    converts = rows.dtype is not Dtype.BF16
+    convert_s = conversion_bytes(rows.dtype) * rows.m * rows.k / hardware.bandwidth_bytes_s.value
+
     def model(x: Array) -> Array:
-        t0, bandwidth_eff, flops_eff, p = x
-        return np.asarray(t0 + ((memory_s / bandwidth_eff) ** p + (compute_s / flops_eff) ** p) ** (1 / p))
+        t0, bandwidth_eff, flops_eff, p = x[:4]
+        product = ((memory_s / bandwidth_eff) ** p + (compute_s / flops_eff) ** p) ** (1 / p)
+        return np.asarray(t0 + product + (convert_s / x[4] if converts else 0.0))
 
     return fit(
         "GEMM",
@@ -125,6 +130,7 @@ def fit_gemm(rows: fit_tables.GemmRows, hardware: Hardware) -> Fit:
             Coefficient("bandwidth_eff", 0.85, 0.3, 1.0),
             Coefficient("flops_eff", 0.8, 0.3, 1.0),
             Coefficient("p", 3.0, 1.0, 20.0),
+            *([Coefficient("convert_eff", 0.5, 0.02, 1.0)] if converts else []),
         ),
         model,
         rows.seconds,

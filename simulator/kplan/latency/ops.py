@@ -35,6 +35,7 @@ class GemmRate:
         t0_s, p: of the fit.
         bytes_s, flops_s: peaks times the fitted shares of them.
         weight_bytes, input_bytes: per value; outputs are bf16.
+        convert_s: per input value that a pass before the product converts; 0 where none does.
     """
 
     t0_s: float
@@ -43,11 +44,13 @@ class GemmRate:
     flops_s: float
     weight_bytes: float
     input_bytes: float
+    convert_s: float
 
-    def seconds(self, m: Array, traffic: Array, flops: Array) -> Array:
-        """t0 + ((bytes / (BW e_b))^p + (flops / (peak e_f))^p)^(1/p); 0 where ``m`` is 0."""
+    def seconds(self, m: Array, traffic: Array, flops: Array, inputs: Array) -> Array:
+        """t0 + conversion + ((bytes / (BW e_b))^p + (flops / (peak e_f))^p)^(1/p); 0 where ``m`` is 0."""
         memory_s, compute_s = traffic / self.bytes_s, flops / self.flops_s
-        seconds: Array = self.t0_s + (memory_s**self.p + compute_s**self.p) ** (1.0 / self.p)
+        fixed = self.t0_s + inputs * self.convert_s
+        seconds: Array = fixed + (memory_s**self.p + compute_s**self.p) ** (1.0 / self.p)
         return np.where(m > 0, seconds, 0.0)
 
     def moved_per_row(self, matmul: Matmul) -> float:
@@ -77,6 +80,11 @@ def gemm_fit(calibration: Calibration, gemm: GemmFit, hardware: Hardware, dtype:
     return gemm
 
 
+def conversion_bytes(dtype: Dtype) -> float:
+    """Traffic per input value of the pass that converts bf16 inputs to ``dtype``: read, and written."""
+    return BF16_BYTES + dtype.bytes
+
+
 def gemm_rates(calibration: Calibration, gemm: GemmFit, hardware: Hardware, dtype: Dtype) -> GemmRates:
     """Rates of a model with weights of ``dtype``. Inputs are fp8 where the GPU computes in fp8; all other
     formats are expanded to bf16 on the way to the tensor cores."""
@@ -91,6 +99,9 @@ def gemm_rates(calibration: Calibration, gemm: GemmFit, hardware: Hardware, dtyp
             flops_s=hardware.peak(each).value * fit.flops_eff.value,
             weight_bytes=each.bytes,
             input_bytes=Dtype.FP8.bytes if computes_fp8 else BF16_BYTES,
+            convert_s=conversion_bytes(each) / (hardware.bandwidth_bytes_s.value * fit.convert_eff.value)
+            if computes_fp8 and fit.convert_eff is not None
+            else 0.0,
         )
 
     return GemmRates(quantized=rate(dtype), plain=rate(Dtype.BF16))
@@ -100,7 +111,7 @@ def gemm_s(rates: GemmRates, m: Array, matmul: Matmul) -> Array:
     """Seconds of (m, k) x (k, n) for every ``m``: weights, inputs and outputs move once."""
     rate = rates.of(matmul)
     traffic = rate.weight_bytes * matmul.params + m * rate.moved_per_row(matmul)
-    return rate.seconds(m, traffic, 2.0 * m * matmul.params)
+    return rate.seconds(m, traffic, 2.0 * m * matmul.params, m * matmul.copies * matmul.k)
 
 
 def routed_gemm_s(rates: GemmRates, tokens: Array, matmul: Matmul, moe: MixtureOfExperts) -> Array:
@@ -112,7 +123,7 @@ def routed_gemm_s(rates: GemmRates, tokens: Array, matmul: Matmul, moe: MixtureO
     rate = rates.of(matmul)
     rows = tokens * moe.active
     traffic = rate.weight_bytes * matmul.params * moe.distinct(tokens) + rows * rate.moved_per_row(matmul)
-    return rate.seconds(tokens, traffic, 2.0 * rows * matmul.params)
+    return rate.seconds(tokens, traffic, 2.0 * rows * matmul.params, rows * matmul.k)
 
 
 def elementwise_bytes_per_token(decoder: Decoder, tp: int, *, routed: bool = False) -> float:

@@ -83,6 +83,18 @@ class LinearRow(Entry):
         return self.verify_fixed_s + self.verify_token_s * tokens + self.verify_kv_token_s * kv_tokens
 
 
+class LoopRow(Entry):
+    """Mean TPOT of a closed loop of ``concurrency`` clients without speculation, scheduled synchronously."""
+
+    source: str
+    model: str
+    tp: Annotated[int, Field(ge=1)]
+    prompt_tokens: Annotated[int, Field(ge=1)]
+    output_tokens: Annotated[int, Field(ge=2)]
+    concurrency: Annotated[int, Field(ge=1)]
+    tpot_ms: Positive
+
+
 class HostTimings(Entry):
     """The file; ``hardware`` is the GPU's profile name, ``file`` what a figure fitted on it names."""
 
@@ -92,6 +104,7 @@ class HostTimings(Entry):
     k_sweep: tuple[SweepRow, ...]
     shares: tuple[ShareRow, ...]
     linear: LinearRow
+    loops: tuple[LoopRow, ...]
 
 
 def load_host_timings(path: Path | None = None) -> HostTimings:

@@ -11,12 +11,17 @@ from kplan.provenance import Figure, Provenance
 
 @dataclass(frozen=True)
 class GemmFit:
-    """t = t0 + ((bytes / (BW bandwidth_eff))^p + (flops / (peak flops_eff))^p)^(1/p)."""
+    """t = t0 + ((bytes / (BW bandwidth_eff))^p + (flops / (peak flops_eff))^p)^(1/p).
+
+    Where the inputs are converted to the weights' format by a kernel of its own (fp8), bytes / (BW
+    convert_eff) of that pass come on top; None where they need no conversion.
+    """
 
     t0_s: Figure
     bandwidth_eff: Figure
     flops_eff: Figure
     p: Figure
+    convert_eff: Figure | None = None
 
 
 @dataclass(frozen=True)
@@ -134,8 +139,12 @@ class Calibration:
         times, rates = factor, 1 / factor
 
         def gemm(fit: GemmFit) -> GemmFit:
-            return GemmFit(
-                scaled(fit.t0_s, times), scaled(fit.bandwidth_eff, rates), scaled(fit.flops_eff, rates), fit.p
+            return replace(
+                fit,
+                t0_s=scaled(fit.t0_s, times),
+                bandwidth_eff=scaled(fit.bandwidth_eff, rates),
+                flops_eff=scaled(fit.flops_eff, rates),
+                convert_eff=None if fit.convert_eff is None else scaled(fit.convert_eff, rates),
             )
 
         def attention(fit: AttentionFit) -> AttentionFit:

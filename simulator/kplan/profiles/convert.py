@@ -86,7 +86,7 @@ def engine(file: schema.EngineFile) -> EngineProfile:
 
 def calibration(file: schema.CalibrationFile) -> cal.Calibration:
     def fit(cls: type[Fit], entry: schema.Entry) -> Fit:
-        fields: dict[str, schema.FigureEntry] = dict(entry)
+        fields: dict[str, schema.FigureEntry] = {name: each for name, each in entry if each is not None}
         return cls(**{name: figure.figure(file.sources) for name, figure in fields.items()})
 
     host = dict(file.host)

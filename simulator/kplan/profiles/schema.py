@@ -226,6 +226,7 @@ class GemmEntry(Entry):
     bandwidth_eff: FigureEntry
     flops_eff: FigureEntry
     p: FigureEntry
+    convert_eff: FigureEntry | None = None
 
 
 class AttentionEntry(Entry):
