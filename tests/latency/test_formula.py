@@ -42,9 +42,14 @@ def layers(model: LatencyModel, d: Decoder, tokens: float) -> float:
     elementwise = model.calibration.elementwise
     rest = elementwise.t0_s.value + tokens * moved / (bandwidth * elementwise.bandwidth_eff.value)
     if tp > 1:
-        reduce = model.calibration.all_reduce[tp]
-        rest += 2 * (reduce.t0_s.value + tokens * d.hidden * 2 / reduce.bytes_per_s.value)
+        rest += 2 * all_reduce(model, tokens * d.hidden * 2)
     return d.layers * (matrices + rest)
+
+
+def all_reduce(model: LatencyModel, sent: float) -> float:
+    fit = model.calibration.all_reduce[model.tp]
+    one_shot = sent / fit.one_shot_bytes_per_s.value
+    return fit.t0_s.value + min(one_shot, fit.two_shot_s.value + sent / fit.bytes_per_s.value)
 
 
 def head(model: LatencyModel, d: Decoder, rows: float) -> float:
@@ -52,8 +57,7 @@ def head(model: LatencyModel, d: Decoder, rows: float) -> float:
         return 0.0
     seconds = gemm(model, rows, d.vocab / model.tp, d.hidden)
     if model.tp > 1:
-        reduce = model.calibration.all_reduce[model.tp]
-        seconds += reduce.t0_s.value + rows * d.vocab / reduce.bytes_per_s.value
+        seconds += all_reduce(model, rows * d.vocab)
     return seconds
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kplan.latency import EngineTraits, StepShape
 from kplan.latency.shape import Count
-from kplan.profiles import AllReduceFit, Decoder, Drafter, load_calibration
+from kplan.profiles import Decoder, Drafter, load_calibration
 from tests.latency.settings import (
     EAGER,
     LATENT,
@@ -83,7 +83,7 @@ def test_more_ranks_never_lengthen_the_matrices(tokens: int) -> None:
     # At equal message sizes the all-reduce of 4 and 8 ranks is not ordered, so it is taken out.
     calibration = load_calibration("h100-sxm")
     free = {
-        n: AllReduceFit(replace(fit.t0_s, value=0.0), replace(fit.bytes_per_s, value=1e30))
+        n: replace(fit, t0_s=replace(fit.t0_s, value=0.0), one_shot_bytes_per_s=replace(fit.t0_s, value=1e30))
         for n, fit in calibration.all_reduce.items()
     }
     calibration = replace(calibration, all_reduce=free)

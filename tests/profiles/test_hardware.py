@@ -73,7 +73,10 @@ def test_all_reduce_follows_the_link_and_needs_one() -> None:
     mine = load_calibration(gpu)
     for ranks, fit in mine.all_reduce.items():
         assert fit.bytes_per_s.value == pytest.approx(lent.all_reduce[ranks].bytes_per_s.value * 300 / 450)
+        one_shot = lent.all_reduce[ranks].one_shot_bytes_per_s.value
+        assert fit.one_shot_bytes_per_s.value == pytest.approx(one_shot * 300 / 450)
         assert fit.t0_s.value == lent.all_reduce[ranks].t0_s.value
+        assert fit.two_shot_s.value == lent.all_reduce[ranks].two_shot_s.value
     assert set(mine.all_reduce) == set(lent.all_reduce)
     assert load_calibration(replace(gpu, link_bytes_s=None)).all_reduce == {}
 

@@ -37,6 +37,10 @@ def calibrate(
     timings: Annotated[
         Path | None, typer.Option(help="published host timings, used with --tables [those shipped]")
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="figure that --steps and --tpot may change, as host.request_s; repeatable [all]"),
+    ] = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="keep the base's figures where the rows identify none")
     ] = False,
@@ -76,6 +80,7 @@ def calibrate(
         tables=tables,
         timings=load_host_timings(timings),
         measured=Measured(Served(measured_on, load_model(model), served_by, tp), rows) if rows else None,
+        only=only or (),
         partial=partial,
     )
     page = None if report is None else render_residuals(fit)

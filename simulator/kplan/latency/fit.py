@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,7 @@ def fit_calibration(
     tables: Path | None = None,
     timings: HostTimings | None = None,
     measured: Measured | None = None,
+    only: Sequence[str] = (),
     partial: bool = False,
 ) -> FitReport:
     """A calibration of ``hardware`` from what is given.
@@ -51,6 +53,7 @@ def fit_calibration(
         tables: folder with kernel tables; ``timings`` of this GPU then give its host costs (others are
             left alone).
         measured: rows of a running server.
+        only: paths of the figures that those rows may change; () for all that they identify.
         partial: see :func:`kplan.latency.fit_insitu.fit_in_situ`.
 
     Raises:
@@ -76,7 +79,7 @@ def fit_calibration(
         rows, thinned = _thinned(measured.rows)
         notes += thinned
         check_seats(measured.served, rows)
-        found = fit_in_situ(measured.served, calibration, rows, paths, partial=partial)
+        found = fit_in_situ(measured.served, calibration, rows, paths | _held(base, only), partial=partial)
         calibration = found.calibration
         paths |= found.paths
         by_source = _residuals(rows, found.predicted)
@@ -95,6 +98,21 @@ def fit_calibration(
         ),
     )
     return FitReport(calibration, paths, tuple(fits), tuple(residuals), tuple(notes))
+
+
+def _held(base: Calibration, only: Sequence[str]) -> frozenset[str]:
+    """Every figure but those in ``only``; none when it is empty. Raises InputError for an unknown path."""
+    known = figures_of(base)
+    for path in only:
+        if path not in known:
+            near = get_close_matches(path, known, n=3, cutoff=0.5)
+            raise InputError(
+                "--only",
+                path,
+                "is no figure of the base calibration",
+                f"did you mean {' or '.join(near)}?" if near else "",
+            )
+    return frozenset(known.keys() - set(only)) if only else frozenset()
 
 
 def base_calibration(hardware: Hardware, base: str | None = None) -> Calibration:

@@ -205,15 +205,21 @@ def fit_elementwise(rows: fit_tables.StepRows, hardware: Hardware, decoder: Deco
 
 
 def fit_all_reduce(rows: fit_tables.AllReduceRows) -> Fit:
-    """t0 + bytes / rate."""
+    """t0 + min(bytes / rate in one shot, one more exchange + bytes / rate in two)."""
 
     def model(x: Array) -> Array:
-        t0, rate = x
-        return np.asarray(t0 + rows.message_bytes / rate)
+        t0, one_shot, exchange, rate = x
+        sent = rows.message_bytes
+        return np.asarray(t0 + np.minimum(sent / one_shot, exchange + sent / rate))
 
     return fit(
         "all-reduce",
-        (Coefficient("t0_s", 5e-6, 1e-7, 1e-4), Coefficient("bytes_per_s", 2e11, 1e9, 1e12)),
+        (
+            Coefficient("t0_s", 5e-6, 1e-7, 1e-4),
+            Coefficient("one_shot_bytes_per_s", 6e10, 1e9, 1e12),
+            Coefficient("two_shot_s", 4e-6, 0.0, 5e-5),
+            Coefficient("bytes_per_s", 2e11, 1e9, 1e12),
+        ),
         model,
         rows.seconds,
     )

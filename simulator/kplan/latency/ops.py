@@ -157,8 +157,9 @@ def elementwise_s(
 
 def all_reduce_s(fit: AllReduceFit, message_bytes: Array) -> Array:
     """Seconds of one all-reduce over the ranks the fit is for."""
-    seconds: Array = fit.t0_s.value + message_bytes / fit.bytes_per_s.value
-    return np.where(message_bytes > 0, seconds, 0.0)
+    one_shot_s = message_bytes / fit.one_shot_bytes_per_s.value
+    two_shot_s = fit.two_shot_s.value + message_bytes / fit.bytes_per_s.value
+    return np.where(message_bytes > 0, fit.t0_s.value + np.minimum(one_shot_s, two_shot_s), 0.0)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from kplan.profiles.calibration import AllReduceFit, Calibration
+from kplan.profiles.calibration import Calibration
 from kplan.profiles.figures import scaled
 from kplan.profiles.hardware import Hardware
 from kplan.provenance import Figure, Kind, Provenance
@@ -14,7 +14,7 @@ from kplan.provenance import Figure, Kind, Provenance
 def borrow(lent: Calibration, lender: Hardware, hardware: Hardware) -> Calibration:
     """The calibration of ``lender`` for ``hardware``.
 
-    Shares of peak, launch times and host times are taken as they are; the all-reduce rate is scaled by the
+    Shares of peak, launch times and host times are taken as they are; the all-reduce rates are scaled by the
     ratio of link bandwidths, and without a link there is no all-reduce. No figure keeps a standard error: it
     would say nothing of the other GPU.
     """
@@ -24,7 +24,12 @@ def borrow(lent: Calibration, lender: Hardware, hardware: Hardware) -> Calibrati
     if lender.link_bytes_s is not None and hardware.link_bytes_s is not None:
         ratio = hardware.link_bytes_s.value / lender.link_bytes_s.value
     linked = {
-        n: AllReduceFit(fit.t0_s, scaled(fit.bytes_per_s, ratio)) for n, fit in assumed.all_reduce.items()
+        n: replace(
+            fit,
+            one_shot_bytes_per_s=scaled(fit.one_shot_bytes_per_s, ratio),
+            bytes_per_s=scaled(fit.bytes_per_s, ratio),
+        )
+        for n, fit in assumed.all_reduce.items()
     }
     return replace(
         assumed,

@@ -51,9 +51,15 @@ class ElementwiseFit:
 
 @dataclass(frozen=True)
 class AllReduceFit:
-    """One all-reduce: t0 + bytes / bytes_per_s."""
+    """One all-reduce: t0 + min(bytes / one_shot_bytes_per_s, two_shot_s + bytes / bytes_per_s).
+
+    Small messages go in one shot (every rank reads all of every other's), large ones in two (reduce-scatter,
+    then gather): one more exchange, less traffic.
+    """
 
     t0_s: Figure
+    one_shot_bytes_per_s: Figure
+    two_shot_s: Figure
     bytes_per_s: Figure
 
 
@@ -170,7 +176,12 @@ class Calibration:
                 scaled(self.elementwise.t0_s, times), scaled(self.elementwise.bandwidth_eff, rates)
             ),
             all_reduce={
-                n: AllReduceFit(scaled(fit.t0_s, times), scaled(fit.bytes_per_s, rates))
+                n: AllReduceFit(
+                    t0_s=scaled(fit.t0_s, times),
+                    one_shot_bytes_per_s=scaled(fit.one_shot_bytes_per_s, rates),
+                    two_shot_s=scaled(fit.two_shot_s, times),
+                    bytes_per_s=scaled(fit.bytes_per_s, rates),
+                )
                 for n, fit in self.all_reduce.items()
             },
             sampler=SamplerFit(

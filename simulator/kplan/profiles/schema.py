@@ -245,6 +245,8 @@ class ElementwiseEntry(Entry):
 
 class AllReduceEntry(Entry):
     t0_s: FigureEntry
+    one_shot_bytes_per_s: FigureEntry
+    two_shot_s: FigureEntry
     bytes_per_s: FigureEntry
 
 

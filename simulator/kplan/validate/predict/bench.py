@@ -37,10 +37,12 @@ class Settings(Entry):
     Attributes:
         scenario: fields of :class:`kplan.config.scenario.Scenario` that all rows share.
         engine_traits: fields of the engine profile that the release measured had otherwise.
+        calibration: of the server measured, where its host is not the one that the GPU's own was fitted on.
     """
 
     scenario: dict[str, Any] = Field(default_factory=dict)
     engine_traits: dict[str, Any] = Field(default_factory=dict)
+    calibration: str | None = None
 
 
 Own = TypeVar("Own", bound=Settings)
@@ -56,10 +58,12 @@ def settings_of(table: PublishedTable, kind: type[Own]) -> Own:
         raise InputError(f"table {table.name}", where, first["msg"], "mend that key") from error
 
 
-def sources(hardware: str) -> tuple[Calibration, ...]:
-    """The calibration of a GPU, and the same with its second source of GEMM times where it has one."""
-    own = load_calibration(load_hardware(hardware))
-    return (own,) if own.gemm_alternate is None else (own, replace(own, gemm=own.gemm_alternate))
+def sources(hardware: str, calibration: str | None = None) -> tuple[Calibration, ...]:
+    """The calibration (a GPU's own where none is named), and the same on its second source of GEMM times
+    where it has one."""
+    own = load_calibration(calibration or load_hardware(hardware))
+    other = own.alternate()
+    return (own,) if other is None else (own, other)
 
 
 def engine_of(name: str, traits: Mapping[str, Any]) -> EngineProfile:
@@ -87,7 +91,8 @@ def bench(settings: Settings, **scenario: Any) -> Bench:
     """
     asked = make_scenario(settings.scenario | scenario, "settings.scenario")
     engine = engine_of(asked.engine, settings.engine_traits)
-    return tuple(prepare(asked, calibration=each, engine=engine) for each in sources(asked.hardware))
+    priced = sources(asked.hardware, settings.calibration)
+    return tuple(prepare(asked, calibration=each, engine=engine) for each in priced)
 
 
 def run(setups: Bench, policy: str, seed: int = 0) -> tuple[Measured, ...]:
