@@ -15,6 +15,9 @@ from tests.latency.settings import LATENT, LLAMA, MTP, PARALLEL, ROUTED, SELF, T
 
 BATCH, CONTEXT = 64, 6000
 BANDWIDTH, ELEMENTWISE_EFF = 3.35e12, 0.930471
+HOST = load_calibration("h100-sxm").host
+EAGLE_S, EAGLE3_S = (HOST.pass_s[name].value for name in ("eagle", "eagle3"))
+LAYER_S = HOST.layer_s.value
 KNOWN = Provenance(Kind.ASSUMED, "test")
 
 
@@ -125,7 +128,7 @@ def test_self_speculation_runs_in_the_graphs_of_the_target() -> None:
         float(built(small, SELF, traits=traits).step_seconds(StepShape.decode(n, 1, 10)).draft_s)
         for n in (8, 9)
     )
-    assert eager == pytest.approx(28 * 92.3107e-6, rel=1e-9)
+    assert eager == pytest.approx(28 * LAYER_S, rel=1e-9)
     argmax = 8 * 151_936 * 2 / (BANDWIDTH * ELEMENTWISE_EFF)
     step = float(model_of(None, small).step_seconds(StepShape.decode(8, 0, 10)).verify_s)
     assert captured == pytest.approx(step + argmax, rel=1e-9)
@@ -156,11 +159,11 @@ def test_a_windowed_drafter_stops_growing_with_context() -> None:
 @pytest.mark.parametrize(
     ("proposer", "kind", "layers", "expected_s"),
     [
-        ("eagle3", DrafterKind.HEAD, 1, 0.913236e-3),
-        ("eagle3-tree", DrafterKind.HEAD, 1, 0.913236e-3),  # the head is EAGLE-3's
-        ("mtp", DrafterKind.HEAD, 1, 0.809451e-3),  # EAGLE's
-        ("pard", DrafterKind.PARALLEL, 16, 0.809451e-3 + 15 * 92.3107e-6),
-        ("draft-model", DrafterKind.MODEL, 16, 16 * 92.3107e-6),
+        ("eagle3", DrafterKind.HEAD, 1, EAGLE3_S),
+        ("eagle3-tree", DrafterKind.HEAD, 1, EAGLE3_S),  # the head is EAGLE-3's
+        ("mtp", DrafterKind.HEAD, 1, EAGLE_S),  # EAGLE's
+        ("pard", DrafterKind.PARALLEL, 16, EAGLE_S + 15 * LAYER_S),
+        ("draft-model", DrafterKind.MODEL, 16, 16 * LAYER_S),
     ],
 )
 def test_a_pass_is_no_shorter_than_its_launch(

@@ -71,13 +71,17 @@ def test_l2_warm_rows_are_left_out(tmp_path: Path) -> None:
 
 
 def gemm_table(folder: Path, dtype: str, peak: float, weight_bytes: float) -> Path:
-    """A made table of one number format: bandwidth efficiency 0.8, compute 0.6, p 2, 5 us fixed."""
+    """A made table of one number format: bandwidth efficiency 0.8, compute 0.6, p 2, 5 us fixed.
+
+    fp8 inputs are converted first, at a third of the bandwidth: two bytes read, one written.
+    """
     rng = np.random.default_rng(11)
-    m = rng.integers(1, 5000, 400)
+    m = 16 * rng.integers(1, 300, 400)
     n, k = (rng.choice([1024, 4096, 8192, 14336], 400) for _ in range(2))
     memory = (weight_bytes * k * (n + m) + 2.0 * m * n) / (BANDWIDTH * 0.8)
     compute = 2.0 * m * n * k / (peak * 0.6)
-    seconds = 5e-6 + np.sqrt(memory**2 + compute**2)
+    converted = 3.0 * m * k / (BANDWIDTH / 3) if dtype == "fp8" else 0.0
+    seconds = 5e-6 + converted + np.sqrt(memory**2 + compute**2)
     latency = seconds * 1e3 * np.exp(rng.normal(0, 0.02, 400))
     path = folder / "gpu_gemm_made.parquet"
     pd.DataFrame({"gemm_dtype": dtype, "m": m, "n": n, "k": k, "latency_ms": latency}).to_parquet(path)
@@ -94,7 +98,21 @@ def test_fp8_rows_are_fitted_against_the_fp8_peak_and_one_byte_per_input(tmp_pat
         assert figure.value == pytest.approx(value, rel=0.05)
         assert figure.provenance.source == f"gpu_gemm_made.parquet, blake2b {file_digest(path)}"
     assert fit.calibration.gemm == base.gemm  # the table has no bf16 rows
-    assert fit.paths == {f"gemm_fp8.{name}" for name in ("t0_s", "bandwidth_eff", "flops_eff", "p")}
+    assert found.convert_eff is not None
+    assert found.convert_eff.value == pytest.approx(1 / 3, rel=0.1)
+    names = ("t0_s", "bandwidth_eff", "flops_eff", "p", "convert_eff")
+    assert fit.paths == {f"gemm_fp8.{name}" for name in names}
+
+
+def test_unaligned_fp8_rows_are_left_out(tmp_path: Path) -> None:
+    path = gemm_table(tmp_path, "fp8", 1978.9e12, 1.0)
+    table = pd.read_parquet(path)
+    above = table.assign(m=table["m"] + 1, latency_ms=table["latency_ms"] * 2)
+    pd.concat([table, above]).to_parquet(path)
+    rows = fit_tables.gemm_rows(path, Dtype.FP8)
+    assert rows is not None
+    assert len(rows.m) == len(table)
+    assert not np.any(rows.m % 16)
 
 
 def test_only_what_a_table_covers_is_fitted_and_the_rest_says_whose_it_is(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def test_every_shipped_profile_loads_and_carries_its_source(kind: str) -> None:
     if kind in loader:
         for line in lines:
             loaded = loader[kind](line.name)
-            assert line.name in (getattr(loaded, "name", None), getattr(loaded, "hardware", None))
+            # a GPU may have several calibrations, one per engine measured on it
+            assert line.name.startswith(getattr(loaded, "hardware", getattr(loaded, "name", "?")))
 
 
 def test_every_drafter_can_be_reached_from_a_target() -> None:
