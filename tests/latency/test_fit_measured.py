@@ -213,6 +213,17 @@ def test_coefficients_from_elsewhere_are_held(tmp_path: Path) -> None:
     assert fit.calibration.host.pass_s["eagle"].value == pytest.approx(TRUE.pass_s, rel=0.03)
 
 
+def test_repeating_runs_tells_no_more_of_what_they_cannot_show(tmp_path: Path) -> None:
+    # Six settings, each run once, and 40 times.
+    rows = read_tpot(write_table(tmp_path / "t.csv", (1, 8, 32)))
+    once, often = (fit_in_situ(SERVED, BASE, rows * times, partial=True) for times in (1, 40))
+    assert often.names == once.names
+    before, after = figures_of(once.calibration), figures_of(often.calibration)
+    for path in once.paths:
+        assert after[path].value == pytest.approx(before[path].value, rel=0.01)
+        assert after[path].stderr == pytest.approx(before[path].stderr or 0.0, rel=0.05)
+
+
 def test_a_routed_model_turns_compute_bound_where_its_experts_do() -> None:
     """Mixtral reads 46.4 B parameters in its layers and multiplies by 12.6 B: 3.7 times the tokens."""
     dense = ridge_tokens(SERVED, BASE)
