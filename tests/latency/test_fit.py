@@ -236,6 +236,15 @@ def test_host_costs_are_recovered_from_timings_made_with_them() -> None:
     assert found["request_total_s"] == pytest.approx(per_request, rel=1e-6)
 
 
+def test_a_growth_that_may_be_either_of_two_is_unsure_by_all_of_it() -> None:
+    host = load_calibration("h100-sxm").host
+    growth = host.request_s.value + host.verify_request_s.value
+    for figure in (host.request_s, host.verify_request_s):
+        assert figure.stderr is not None
+        assert figure.value - 2 * figure.stderr < 0
+        assert figure.value + 2 * figure.stderr > growth
+
+
 def _silent(calibration: Calibration) -> Calibration:
     """The same kernels with host and sampler times of 0."""
     host = calibration.host
