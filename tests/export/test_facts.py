@@ -79,16 +79,16 @@ def test_mtp_needs_no_weights_of_its_own() -> None:
 
 
 def test_a_tree_is_written_for_sglang_alone() -> None:
-    """K = 6 nodes of depth 3 and 2 branches: the tree of arXiv:2601.11580, root included 7 tokens."""
+    """Depth 3, 2 branches: the tree of arXiv:2601.11580, whose 6 verified tokens count the root."""
     model = load_model("llama-3.1-8b")
-    plan = answered("fixed:6", k=6, proposer="eagle3-tree", engine="sglang")
+    plan = answered("fixed:5", k=5, proposer="eagle3-tree", engine="sglang")
     drafter = load_drafter("eagle3-tree", model)
     exports = export_engines(plan, model, drafter)
     config = yaml.safe_load(exports.files["sglang.yaml"])
     assert config["speculative-algorithm"] == "EAGLE3"
     assert config["speculative-num-steps"] == 3
     assert config["speculative-eagle-topk"] == 2
-    assert config["speculative-num-draft-tokens"] == 7
+    assert config["speculative-num-draft-tokens"] == 6
     assert "sglang_adaptive.json" not in exports.files
     assert "no such method" in exports.refused["vllm"]
     too_many = answered("fixed:11", k=11, proposer="eagle3-tree", engine="sglang", max_k=11)

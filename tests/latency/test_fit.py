@@ -127,6 +127,33 @@ def test_only_what_a_table_covers_is_fitted_and_the_rest_says_whose_it_is(tmp_pa
     assert all("h100-sxm" in figure.provenance.source for figure in left)
 
 
+def test_what_was_assumed_is_not_said_to_be_fitted(tmp_path: Path) -> None:
+    gemm_table(tmp_path, "bfloat16", PEAK, 2.0)
+    base = load_calibration("h100-sxm")
+    fit = fit_calibration(HARDWARE, base, tables=tmp_path, timings=load_host_timings())
+    assert {"gemm.t0_s", "host.step_s", "host.lookup_token_s"} <= fit.paths
+    assert not {"host.exposed_s", "sampler.bytes_per_logit", "sampler.verify_bytes_per_logit"} & fit.paths
+
+
+def test_the_half_of_fp8_attention_without_a_table_is_assumed(tmp_path: Path) -> None:
+    tile, efficiency = 2e-8, 0.7
+    sizes = [(b, s) for b in (256, 512, 1024) for s in (128, 512, 2048)]  # none that stays in the L2 cache
+    sizes += [(1, 64), (1, 256), (1, 131072), (4, 131072), (16, 131072)]
+    rows = pd.DataFrame(sizes, columns=["batch_size", "kv_len"]).assign(num_heads=32, num_kv_heads=8)
+    read = rows.batch_size * (rows.kv_len * 8 * 128 * 2 + 2 * 32 * 128 * 2) / (BANDWIDTH * efficiency)
+    seconds = 1e-5 + np.sqrt((tile * rows.batch_size * 8) ** 2 + read**2)
+    rows = rows.assign(kv_cache_dtype="fp8", latency_ms=seconds * 1e3)
+    rows.to_parquet(tmp_path / "gpu_generation_attention_made.parquet")
+    base = replace(load_calibration("h100-sxm"), attention_fp8=None)
+    fit = fit_calibration(HARDWARE, base, tables=tmp_path)
+    found = fit.calibration.attention_fp8
+    assert found is not None
+    assert found.bandwidth_eff.value == pytest.approx(efficiency, rel=0.02)
+    assert fit.paths == {f"attention_fp8.{name}" for name in ("t0_s", "tile_s", "bandwidth_eff", "p")}
+    taken, own = found.flops_eff, base.attention.flops_eff
+    assert (taken.value, taken.stderr, taken.provenance.kind) == (own.value, None, Kind.ASSUMED)
+
+
 def test_a_folder_without_tables_or_with_two_of_a_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"at least one of \*_gemm_\*\.parquet"):
         fit_tables.find_tables(tmp_path)
@@ -225,6 +252,15 @@ def test_host_costs_are_recovered_from_timings_made_with_them() -> None:
     assert found["sampling:plain"] == pytest.approx(plain, rel=1e-6)
     assert found["sampling:verify"] == pytest.approx(verify, rel=1e-6)
     assert found["request_total_s"] == pytest.approx(per_request, rel=1e-6)
+
+
+def test_a_growth_that_may_be_either_of_two_is_unsure_by_all_of_it() -> None:
+    host = load_calibration("h100-sxm").host
+    growth = host.request_s.value + host.verify_request_s.value
+    for figure in (host.request_s, host.verify_request_s):
+        assert figure.stderr is not None
+        assert figure.value - 2 * figure.stderr < 0
+        assert figure.value + 2 * figure.stderr > growth
 
 
 def _silent(calibration: Calibration) -> Calibration:

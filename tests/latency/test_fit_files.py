@@ -79,6 +79,7 @@ def test_lines_of_the_vllm_stat_logger_are_steps(tmp_path: Path) -> None:
         (json.dumps({k: v for k, v in STEP.items() if k != "k"}), r"decode_tokens \(or k\)"),
         (json.dumps({k: v for k, v in STEP.items() if k != "decode_requests"}), "decode_requests in line 1"),
         (json.dumps(STEP | {"step_s": 10.0}), "looks like milliseconds"),
+        (json.dumps(STEP | {"proposer": None}), "decode_tokens in line 1.*no proposer is named"),
     ],
 )
 def test_logs_that_cannot_be_used_are_refused_in_one_line(tmp_path: Path, text: str, told: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from kplan.errors import InputError
 from kplan.latency.fit import Measured, base_calibration, fit_calibration
+from kplan.latency.fit_coefficients import ridge_tokens
 from kplan.latency.fit_figures import figures_of, with_figures
 from kplan.latency.fit_insitu import fit_in_situ
 from kplan.latency.fit_steps import read_steps
@@ -211,3 +212,24 @@ def test_coefficients_from_elsewhere_are_held(tmp_path: Path) -> None:
     assert fit.paths <= {path for path in figures_of(BASE) if path.startswith("host.")}
     assert fit.calibration.host.step_s.value == pytest.approx(TRUE.step_s, rel=0.05)
     assert fit.calibration.host.pass_s["eagle"].value == pytest.approx(TRUE.pass_s, rel=0.03)
+
+
+def test_repeating_runs_tells_no_more_of_what_they_cannot_show(tmp_path: Path) -> None:
+    # Six settings, each run once, and 40 times.
+    rows = read_tpot(write_table(tmp_path / "t.csv", (1, 8, 32)))
+    once, often = (fit_in_situ(SERVED, BASE, rows * times, partial=True) for times in (1, 40))
+    assert often.names == once.names
+    before, after = figures_of(once.calibration), figures_of(often.calibration)
+    for path in once.paths:
+        assert after[path].value == pytest.approx(before[path].value, rel=0.01)
+        assert after[path].stderr == pytest.approx(before[path].stderr or 0.0, rel=0.05)
+
+
+def test_a_routed_model_turns_compute_bound_where_its_experts_do() -> None:
+    """Mixtral reads 46.4 B parameters in its layers and multiplies by 12.6 B: 3.7 times the tokens."""
+    dense = ridge_tokens(SERVED, BASE)
+    compute, read = 989.4e12 * BASE.gemm.flops_eff.value, 3.35e12 * BASE.gemm.bandwidth_eff.value
+    assert dense == pytest.approx(compute / read, rel=1e-12)  # 2 bytes read and 2 flops per parameter
+    attention, expert = 2 * 4096 * 4096 + 2 * 1024 * 4096 + 8 * 4096, 3 * 4096 * 14336
+    routed = ridge_tokens(replace(SERVED, model=load_model("mixtral-8x7b")), BASE)
+    assert routed / dense == pytest.approx((attention + 8 * expert) / (attention + 2 * expert), rel=1e-12)

@@ -19,7 +19,7 @@ from kplan.profiles import (
     load_model,
 )
 from kplan.provenance import Figure, Kind, Provenance
-from tests.latency.settings import LATENT, LLAMA, ROUTED, SELF, built, latency
+from tests.latency.settings import LATENT, LLAMA, ROUTED, SELF, built, head, latency
 
 
 def test_weights_that_do_not_fit_name_a_tp_that_does() -> None:
@@ -108,6 +108,12 @@ def test_a_share_of_memory_outside_0_to_1_is_refused(share: float) -> None:
 def test_ranks_that_do_not_divide_or_are_not_calibrated_are_refused(tp: int) -> None:
     with pytest.raises(InputError, match="tensor parallel"):
         latency(None, tp=tp)
+
+
+def test_ranks_that_do_not_divide_the_drafter_are_refused() -> None:
+    odd = head(decoder=replace(LLAMA, layers=1, heads=6, kv_heads=6))
+    with pytest.raises(InputError, match="must divide 6 heads"):
+        built(drafter=odd, tp=4)
 
 
 def test_a_calibration_of_another_gpu_is_refused() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from kplan.errors import InputError
 from kplan.profiles import Dtype, load_drafter, load_model
 
 
@@ -97,3 +100,46 @@ def test_ranks_share_weights_and_cache(tp: int) -> None:
     whole = sum(n * matmul.params for n, matmul in model.decoder.matmuls())
     assert tp * sum(n * matmul.params for n, matmul in model.decoder.matmuls(tp)) == whole
     assert tp * model.kv_bytes_per_token(tp) == model.kv_bytes_per_token()
+    norms = 2 * (2 * 80 + 1) * 8192  # whole on every rank
+    assert model.weight_bytes(tp) - norms == (model.weight_bytes() - norms) / tp
+
+
+def test_every_rank_holds_what_is_not_split() -> None:
+    """TP 4 by hand: KV heads fewer than ranks, MLA's compressions, routers and norms are on every rank."""
+    llama = load_model("llama-3.1-8b")
+    two_kv_heads = replace(llama, decoder=replace(llama.decoder, kv_heads=2))
+    qkv = (8 + 2 * 1) * 128 * 4096  # a quarter of 32 query heads, one KV head of two
+    layer = qkv + 4096 * 4096 // 4 + 3 * 4096 * 14336 // 4 + 2 * 4096
+    assert two_kv_heads.weight_bytes(4) == 2 * (32 * layer + 2 * 128256 * 4096 // 4 + 4096)
+
+    lite = load_model("deepseek-v2-lite")
+    attention = 2048 * (4 * 192 + 576) + 4 * 512 * (128 + 128) + 4 * 128 * 2048 + 2 * 2048
+    dense = 3 * 2048 * 10944 // 4
+    routed = 64 * 2048 + 3 * 2048 * 2816 // 4 + 64 * 3 * 2048 * 1408 // 4
+    total = 27 * attention + dense + 26 * routed + 2 * 102400 * 2048 // 4 + 2048
+    assert lite.weight_bytes(4) == 2 * total
+    absorbed = 27 * 4 * 512 * 256  # the fp8 original beside bf16 copies
+    plain = 27 * (4 * 512 * 256 + 2 * 2048) + 26 * 64 * 2048 + 2 * 102400 * 2048 // 4 + 2048
+    assert lite.stored(Dtype.FP8, None).weight_bytes(4) == total + plain + absorbed
+
+    head = load_drafter("eagle", llama)  # the projection whole; embedding and LM head are the target's
+    layer = (8 + 2 * 2) * 128 * 4096 + 4096 * 4096 // 4 + 3 * 4096 * 14336 // 4 + 2 * 4096
+    assert head.weight_bytes(4) == 2 * (layer + 2 * 4096 * 4096)
+
+
+def test_formats_leave_embedding_head_and_projection_of_a_drafter_bf16() -> None:
+    """Qwen3 0.6B in fp8: 440 M parameters in matrices of layers."""
+    draft = load_drafter("draft-model", load_model("qwen3-8b"))
+    matrices = 28 * (1024 * 4096 + 2048 * 1024 + 3 * 1024 * 3072)
+    saved = draft.weight_bytes() - replace(draft, weight_dtype=Dtype.FP8).weight_bytes()
+    assert saved == matrices
+    mtp = load_drafter("mtp", load_model("glm-4.5-air"))
+    whole, fp8 = mtp.weight_bytes(), replace(mtp, weight_dtype=Dtype.FP8).weight_bytes()
+    assert 2 * fp8 - whole == 2 * (2 * 4096 * 4096 + 128 * 4096 + 2 * 4096)  # projection, router, norms
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "tp"), [(40, 10, 4), (24, 3, 2), (24, 6, 4)])
+def test_kv_heads_that_do_not_split_evenly_are_refused(heads: int, kv_heads: int, tp: int) -> None:
+    decoder = replace(load_model("llama-3.1-8b").decoder, heads=heads, kv_heads=kv_heads)
+    with pytest.raises(InputError, match=rf"{kv_heads} of KV"):
+        decoder.check_tp(tp)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kplan.cli import options as o
+
+if TYPE_CHECKING:
+    from kplan.latency.fit_report import FitReport
 
 
 def calibrate(
@@ -54,7 +57,7 @@ def calibrate(
     from kplan.cli.output import print_json
     from kplan.errors import InputError
     from kplan.latency.fit import Measured, base_calibration, fit_calibration
-    from kplan.latency.fit_figures import figures_of, write_calibration, write_text
+    from kplan.latency.fit_figures import write_calibration, write_text
     from kplan.latency.fit_steps import read_steps
     from kplan.latency.fit_tpot import read_tpot
     from kplan.latency.observed import Served
@@ -66,6 +69,8 @@ def calibrate(
         raise InputError(
             "--tables", str(tables), "must be an existing folder", "give the folder of the tables"
         )
+    if timings is not None and tables is None:
+        raise InputError("--timings", str(timings), "is used with --tables only", "give --tables too")
     for option, path in (("--out", out), ("--report", report)):
         if path is not None and not path.parent.is_dir():
             raise InputError(option, str(path), "its folder must exist", f"create {path.parent} first")
@@ -88,19 +93,7 @@ def calibrate(
     if report is not None and page is not None:
         write_text(page, report)
     if as_json:
-        figures = figures_of(fit.calibration)
-        print_json(
-            {
-                "out": str(out),
-                "report": None if report is None else str(report),
-                "fits": {line.name: {"rows": line.rows, "mape": line.mape} for line in fit.fits},
-                "fitted": {
-                    path: {"value": figures[path].value, "stderr": figures[path].stderr}
-                    for path in sorted(fit.paths)
-                },
-                "notes": list(fit.notes),
-            }
-        )
+        print_json(_record(fit, out, report))
         return
     typer.echo(f"{'fit':<40}{'rows':>7}{'mean error':>12}", err=True)
     for line in fit.fits:
@@ -110,3 +103,19 @@ def calibrate(
     for path in (out, report):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)
+
+
+def _record(fit: FitReport, out: Path, report: Path | None) -> dict[str, Any]:
+    """What was fitted, as JSON."""
+    from kplan.latency.fit_figures import figures_of
+
+    figures = figures_of(fit.calibration)
+    return {
+        "out": str(out),
+        "report": None if report is None else str(report),
+        "fits": {line.name: {"rows": line.rows, "mape": line.mape} for line in fit.fits},
+        "fitted": {
+            path: {"value": figures[path].value, "stderr": figures[path].stderr} for path in sorted(fit.paths)
+        },
+        "notes": list(fit.notes),
+    }

@@ -120,9 +120,8 @@ def _body_s(setup: Setup, drafter: Drafter, decoder: Decoder, max_tokens: int, *
     has input."""
     tokens = setup.padded(max_tokens)
     body = layers_s(setup, decoder, drafter.weight_dtype, tokens)
-    fusion = drafter.fusion(setup.tp)
-    if fusion is not None and (first or drafter.fuses_every_pass):
-        body = body + ops.gemm_s(setup.rates(drafter.weight_dtype), tokens, fusion)
+    if drafter.fusion is not None and (first or drafter.fuses_every_pass):
+        body = body + ops.gemm_s(setup.rates(drafter.weight_dtype), tokens, drafter.fusion)
     return body
 
 

@@ -128,7 +128,7 @@ def base_calibration(hardware: Hardware, base: str | None = None) -> Calibration
 
 def _summary(told: list[str], calibration: Calibration, paths: frozenset[str], base: Calibration) -> str:
     left = sorted(figures_of(calibration).keys() - paths)
-    lender = f"borrowed from {base.borrowed_from}" if base.borrowed_from else "as they were"
+    lender = f"borrowed from {base.borrowed_from}" if base.borrowed_from else "not fitted"
     rest = f"; {len(left)} figures {lender}" if left else ""
     return f"fitted on {', '.join(told)}{rest}"
 

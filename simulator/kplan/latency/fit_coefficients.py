@@ -164,9 +164,19 @@ def _looks_up(served: Served, proposer: str | None) -> bool:
 
 
 def ridge_tokens(served: Served, base: Calibration) -> float:
-    """Tokens of a step above which reading the weights takes less time than multiplying by them."""
+    """Tokens of a step above which reading the weights takes less time than multiplying by them.
+
+    A routed layer reads all its experts by then, and multiplies by the active ones.
+    """
     model, hardware = served.model, served.hardware
     fit = gemm_fit(base, base.gemm, hardware, model.weight_dtype)
     compute = hardware.peak(model.weight_dtype).value * fit.flops_eff.value
     read = hardware.bandwidth_bytes_s.value * fit.bandwidth_eff.value
-    return compute * model.weight_dtype.bytes / (2.0 * read)
+    held = sum(count * matmul.weight_bytes(model.weight_dtype) for count, matmul in model.decoder.matmuls())
+    active = 0 if model.decoder.moe is None else model.decoder.moe.active
+    multiplied = sum(
+        block.layers
+        * (sum(one.params for one in block.matmuls) + active * sum(one.params for one in block.routed))
+        for block in model.decoder.blocks()
+    )
+    return compute * held / (2.0 * read * multiplied)

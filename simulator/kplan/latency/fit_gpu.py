@@ -20,7 +20,7 @@ scheduling from verification in the host's growth per request.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -47,7 +47,7 @@ from kplan.profiles import (
     load_drafter,
     load_model,
 )
-from kplan.provenance import Figure, file_digest
+from kplan.provenance import Figure, Kind, Provenance, file_digest
 
 CITATIONS = "calibrations/published/kernel-tables.yaml"
 GRAPH_SIZES = (1, 2, 4, 8, 16)
@@ -58,7 +58,11 @@ NO_FP8_PEAK = "the GPU's profile has no fp8 peak, so fp8 matrices stay without a
 
 @dataclass(frozen=True)
 class GpuFit:
-    """A calibration with what the tables gave, how well each group fits, the paths fitted, and remarks."""
+    """A calibration with what the tables gave, how well each group fits, and remarks.
+
+    Attributes:
+        paths: figures that are fitted or measured now; one that is assumed stays open to other measurements.
+    """
 
     calibration: Calibration
     fits: tuple[FitLine, ...]
@@ -106,7 +110,11 @@ def fit_gpu(folder: Path, hardware: Hardware, base: Calibration, timings: HostTi
         builder.fits.append(FitLine("host", host.rows, host.mape))
     calibration = builder.built()
     before, after = figures_of(base), figures_of(calibration)
-    paths = frozenset(path for path, figure in after.items() if before.get(path) is not figure)
+    paths = frozenset(
+        path
+        for path, figure in after.items()
+        if before.get(path) is not figure and figure.provenance.kind is not Kind.ASSUMED
+    )
     return GpuFit(calibration, tuple(builder.fits), tuple(builder.residuals), paths, tuple(builder.notes))
 
 
@@ -171,7 +179,7 @@ def _fit_attention(
         (Dtype.BF16, "attention", ""),
         (Dtype.FP8, "attention_fp8", " fp8"),
     ):
-        held = getattr(builder.base, name) or builder.base.attention
+        held = getattr(builder.base, name) or _taken_for_fp8(builder.built().attention)
         halves: dict[str, Figure] = {}
         if fit_tables.DECODE in tables:
             decode = fit_tables.decode_rows(tables[fit_tables.DECODE], dtype)
@@ -192,6 +200,17 @@ def _fit_attention(
         if halves:
             section: AttentionFit = replace(held, **halves)
             builder.sections[name] = section
+
+
+def _taken_for_fp8(fit: AttentionFit) -> AttentionFit:
+    """bf16's figures for an fp8 cache, assumed to hold and so without standard errors."""
+
+    def taken(figure: Figure) -> Figure:
+        return Figure(
+            figure.value, Provenance(Kind.ASSUMED, figure.provenance.source, "bf16's, taken for an fp8 cache")
+        )
+
+    return AttentionFit(**{each.name: taken(getattr(fit, each.name)) for each in fields(fit)})
 
 
 def _fit_rest(

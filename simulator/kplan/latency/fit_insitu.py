@@ -3,7 +3,8 @@
 Which ones are free is decided by what the rows tell. Beforehand a coefficient is known to a factor only (its
 ``width``, in log). With S the (n, c) changes of log seconds per width of each coefficient, and noise s, the
 part of that ignorance which the rows leave of coefficient j is the square root of entry jj of
-(S'S / s^2 + I)^-1: how strongly the rows show it, and what they confound it with, are both in it.
+(S'S / s^2 + I)^-1: how strongly the rows show it, and what they confound it with, are both in it. Rows of one
+setting count as one row: the noise is mostly the model's own error there, which no repetition averages out.
 Coefficients of which more than ``LEFT`` remains stay the base's. One that ends at a bound is held there and
 the others are judged anew; one whose standard error after the fit exceeds ``LOOSE`` is given up.
 """
@@ -20,15 +21,15 @@ from scipy.optimize import least_squares
 from kplan.errors import InputError
 from kplan.latency.fit_coefficients import Coefficient, coefficients
 from kplan.latency.fit_figures import figures_of, fitted, with_figures
-from kplan.latency.observed import Observation, Predictor, Served
+from kplan.latency.observed import Observation, Predictor, Served, repeats
 from kplan.profiles import Calibration
 from kplan.provenance import Figure
 
 Array = NDArray[np.float64]
 
 NOISE = 0.03
-"""Relative error taken for a row when the coefficients are judged before any fit (a repeated benchmark
-agrees to 2 or 3%)."""
+"""Relative error taken for a setting when the coefficients are judged before any fit (a repeated benchmark
+agrees to 2 or 3%, and so does the model with it)."""
 
 LEFT = 0.35
 """Share of the first ignorance above which rows do not identify a coefficient."""
@@ -91,7 +92,9 @@ def fit_in_situ(
     if len(rows) < MIN_ROWS:
         raise InputError("measured rows", len(rows), f"at least {MIN_ROWS} are needed", "add measurements")
     candidates = coefficients(served, base, rows, held)
-    problem = _Problem(Predictor(served, rows), base, candidates, np.array([row.seconds for row in rows]))
+    problem = _Problem(
+        Predictor(served, rows), base, candidates, np.array([row.seconds for row in rows]), repeats(rows)
+    )
     state = problem.solve()
     told = [c for i, c in enumerate(candidates) if i in state.free or i in state.pinned]
     missing = [c for c in candidates if c not in told]
@@ -120,12 +123,19 @@ def fit_in_situ(
 
 @dataclass(frozen=True)
 class _Problem:
-    """Residuals of the candidates' log factors."""
+    """Residuals of the candidates' log factors; ``repeats`` as
+    :func:`kplan.latency.observed.repeats` gives them."""
 
     predictor: Predictor
     base: Calibration
     candidates: list[Coefficient]
     seconds: Array
+    repeats: Array
+
+    @property
+    def settings(self) -> int:
+        """How many settings the rows were measured at."""
+        return round(float(np.sum(1.0 / self.repeats)))
 
     def with_factors(self, at: Array) -> Calibration:
         figures = figures_of(self.base)
@@ -185,15 +195,15 @@ class _Problem:
             settled = self._fit(state)
 
     def _identified(self, state: _State) -> list[int]:
-        """Open candidates that the rows tell, at most one fewer than there are rows."""
+        """Open candidates that the rows tell, at most one fewer than there are settings."""
         open_ = [i for i in range(len(self.candidates)) if i not in state.pinned | state.dropped]
         if not open_:
             return []
-        changes = self.changes(state.at, open_)
+        changes = self.changes(state.at, open_) / np.sqrt(self.repeats)[:, None]
         information = changes.T @ changes / NOISE**2 + np.eye(len(open_))
         left = np.sqrt(np.diag(np.linalg.inv(information)))
         ranked = sorted(zip(left, open_, strict=True))
-        kept = [i for share, i in ranked if share < LEFT][: len(self.seconds) - 1]
+        kept = [i for share, i in ranked if share < LEFT][: self.settings - 1]
         # what has been fitted once stays free, else two judgements could take turns for ever
         return sorted(set(kept) | {i for i in state.free if i in open_})
 
@@ -240,11 +250,14 @@ class _Problem:
         return True
 
     def _errors(self, state: _State) -> Array:
-        """Standard errors of the free log factors: Huber's, of the loss that is minimised."""
+        """Standard errors of the free log factors: Huber's, of the loss that is minimised.
+
+        The degrees of freedom are those of the settings, as rows of one share their error.
+        """
         slopes = self.slopes(state.at, state.free)
         residual = self.residual(state.at)
         spread = 1.0 + (residual / OUTLIER_SCALE) ** 2
-        freedom = max(len(residual) - len(state.free), 1)
+        freedom = max(self.settings - len(state.free), 1)
         scatter = float(np.sum(residual**2 / spread)) / freedom / float(np.mean(spread**-1.5)) ** 2
         return np.asarray(np.sqrt(np.diag(np.linalg.pinv(slopes.T @ slopes)) * scatter))
 

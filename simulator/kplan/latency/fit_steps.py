@@ -74,6 +74,13 @@ class StepRecord(BaseModel):
             raise InputError(
                 f"decode_tokens in {place}", tokens, f"every one of {requests:g} requests brings one"
             )
+        if tokens > requests and self.proposer is None:
+            raise InputError(
+                f"decode_tokens in {place}",
+                tokens,
+                f"of {requests:g} requests, but no proposer is named",
+                "log it",
+            )
         drafted = self.drafted_k
         if drafted is None:
             drafted = round(tokens / requests) - 1 if requests and self.proposer is not None else 0

@@ -30,7 +30,7 @@ def kv_capacity_tokens(
             n
             for n in TP_CHOICES
             if n > tp
-            and _splits(model.decoder, n)
+            and _splits(model, drafter, n)
             and _free_bytes(hardware, model, drafter, n, gpu_memory_utilization, max_num_batched_tokens) > 0
         ]
         fix = f"--tp {fitting[0]} fits" if fitting else "no tensor-parallel size up to 8 fits"
@@ -73,9 +73,11 @@ def _activation_values(decoder: Decoder, tp: int) -> float:
     return widest + 4 * decoder.hidden
 
 
-def _splits(decoder: Decoder, tp: int) -> bool:
+def _splits(model: Model, drafter: Drafter | None, tp: int) -> bool:
     try:
-        decoder.check_tp(tp)
+        for decoder in (model.decoder, drafter.decoder if drafter else None):
+            if decoder is not None:
+                decoder.check_tp(tp)
     except InputError:
         return False
     return True

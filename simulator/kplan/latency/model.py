@@ -62,7 +62,7 @@ class LatencyModel:
         gemm: a GEMM fit to use instead of the calibration's own (see :meth:`band`).
 
     Raises:
-        InputError: a calibration of another GPU, or ranks that do not divide the model.
+        InputError: a calibration of another GPU, or ranks that do not divide the model or the drafter.
     """
 
     def __init__(
@@ -83,6 +83,8 @@ class LatencyModel:
                 "fit one with `kplan calibrate`",
             )
         model.decoder.check_tp(tp)
+        if drafter is not None and drafter.decoder is not None:
+            drafter.decoder.check_tp(tp)
         if tp > 1 and tp not in calibration.all_reduce:
             known = ", ".join(map(str, [1, *sorted(calibration.all_reduce)]))
             raise InputError(

@@ -6,6 +6,7 @@ with none, one, two ... prefills) with their weights.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -19,6 +20,9 @@ from kplan.latency.traits import engine_traits
 from kplan.profiles import Calibration, Drafter, EngineProfile, Hardware, Model, load_drafter
 
 Array = NDArray[np.float64]
+
+SAME = 0.2
+"""Step, in log, between counts that make another setting."""
 
 SHAPE_FIELDS = tuple(field.name for field in fields(StepShape))
 
@@ -73,6 +77,26 @@ class Observation:
 def shape_row(**counts: float) -> list[float]:
     """One row of :attr:`Observation.shapes`; counts not given are 0."""
     return [float(counts.get(name, 0.0)) for name in SHAPE_FIELDS]
+
+
+def repeats(rows: Sequence[Observation]) -> Array:
+    """(n,) how many rows share each one's setting: proposer, K, and requests, context and prompt tokens.
+
+    Counts are the same when they round to the same step of SAME.
+    """
+    settings = [
+        (
+            row.proposer,
+            row.k,
+            *(
+                round(np.log1p(count) / SAME)
+                for count in (row.batch, row.context, row.mean("prefill_tokens"))
+            ),
+        )
+        for row in rows
+    ]
+    times = Counter(settings)
+    return np.array([float(times[setting]) for setting in settings])
 
 
 @dataclass(frozen=True)

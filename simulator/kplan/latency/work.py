@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kplan.latency.ops import attention_counts
 from kplan.latency.shape import StepShape
-from kplan.profiles import Decoder, Dtype, Matmul, Model
+from kplan.profiles import Decoder, Model
 
 Array = NDArray[np.float64]
 
@@ -32,22 +32,18 @@ def target_work(model: Model, tp: int, shape: StepShape) -> Work:
     Weights are read once, those of routed experts as far as the step's tokens touch them; the KV cache once
     per request, in windowed layers no further back than they attend. Activations are left out.
     """
-    decoder, moe = model.decoder, model.decoder.moe
-
-    def weight_bytes(matmul: Matmul) -> float:
-        return matmul.params * (model.weight_dtype if matmul.quantized else Dtype.BF16).bytes
-
+    decoder, moe, stored = model.decoder, model.decoder.moe, model.weight_dtype
     head = decoder.head_matmul(tp)
     tokens = _sum(shape.decode_tokens, shape.prefill_tokens)
-    flops, moved = 2.0 * head.params * _sum(shape.sampled_rows), np.asarray(weight_bytes(head))
+    flops, moved = 2.0 * head.params * _sum(shape.sampled_rows), np.asarray(head.weight_bytes(stored))
     for block in decoder.blocks(tp):
         for matmul in block.matmuls:
             flops = flops + 2.0 * block.layers * matmul.params * tokens
-            moved = moved + block.layers * weight_bytes(matmul)
+            moved = moved + block.layers * matmul.weight_bytes(stored)
         if moe is not None:
             for matmul in block.routed:
                 flops = flops + 2.0 * block.layers * matmul.params * moe.active * tokens
-                moved = moved + block.layers * weight_bytes(matmul) * moe.distinct(tokens)
+                moved = moved + block.layers * matmul.weight_bytes(stored) * moe.distinct(tokens)
     counts = attention_counts(decoder, tp, model.kv_dtype)
     kv, pairs = _attended(
         decoder,

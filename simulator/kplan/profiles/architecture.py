@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kplan.errors import InputError
+from kplan.profiles.dtype import Dtype
 
 Tokens = TypeVar("Tokens", float, NDArray[np.float64])
 
@@ -24,7 +25,8 @@ class Matmul:
     Attributes:
         copies: independent products of this size in one launch (one per head in MLA's absorbed matrices);
             each reads and writes activations of its own.
-        quantized: its weights have the model's weight dtype; else they stay bf16 (LM head, router).
+        quantized: its weights have the model's weight dtype; else they stay bf16 (LM head, router, MLA's
+            absorbed matrices).
     """
 
     n: int
@@ -35,6 +37,10 @@ class Matmul:
     @property
     def params(self) -> int:
         return self.n * self.k * self.copies
+
+    def weight_bytes(self, weights: Dtype) -> float:
+        """Bytes of its weights in a model whose matrices are stored as ``weights``."""
+        return self.params * (weights if self.quantized else Dtype.BF16).bytes
 
 
 @dataclass(frozen=True)
@@ -174,8 +180,10 @@ class Decoder:
         )
         return (
             *queries,
-            Matmul(mla.kv_rank, mla.nope_dim, copies=heads),  # keys absorbed into the queries
-            Matmul(mla.v_dim, mla.kv_rank, copies=heads),  # values expanded after attention
+            # Keys absorbed into the queries, values expanded after attention: vLLM has these batched products
+            # in 16 bits only, on copies.
+            Matmul(mla.kv_rank, mla.nope_dim, copies=heads, quantized=False),
+            Matmul(mla.v_dim, mla.kv_rank, copies=heads, quantized=False),
             Matmul(self.hidden, heads * mla.v_dim),
         )
 
@@ -192,10 +200,26 @@ class Decoder:
                 assert self.moe is not None
                 yield block.layers * self.moe.experts, matmul
 
+    @property
+    def norm_params(self) -> int:
+        """Weights of two norms per layer."""
+        return 2 * self.hidden * self.layers
+
     def layers_params(self) -> int:
-        """Weights of all layers' matrices, and two norms per layer."""
-        matrices = sum(count * matmul.params for count, matmul in self.matmuls())
-        return matrices + 2 * self.hidden * self.layers
+        """Weights of all layers' matrices and norms."""
+        return sum(count * matmul.params for count, matmul in self.matmuls()) + self.norm_params
+
+    def layers_bytes(self, weights: Dtype, tp: int) -> float:
+        """Bytes that the layers hold on one of ``tp`` ranks, their matrices stored as ``weights``.
+
+        Replicated matrices (router, MLA's compressions, KV heads fewer than ranks) and norms count on every
+        rank. A quantized MLA layer keeps the original of its absorbed matrices, for prompts.
+        """
+        held = sum(count * matmul.weight_bytes(weights) for count, matmul in self.matmuls(tp))
+        if (mla := self.latent) is not None and weights is not Dtype.BF16:
+            absorbed = self.heads // tp * mla.kv_rank * (mla.nope_dim + mla.v_dim)
+            held += self.layers * absorbed * weights.bytes
+        return held + self.norm_params * Dtype.BF16.bytes
 
     def kv_heads_per_rank(self, tp: int) -> int:
         """KV heads held by one rank; heads are replicated when there are fewer than ranks."""
@@ -215,9 +239,15 @@ class Decoder:
         return self.layers * self.layer_kv_values(tp)
 
     def check_tp(self, tp: int) -> None:
-        """Raise InputError unless heads and MLPs split evenly over ``tp`` ranks."""
+        """Raise InputError unless heads, KV heads and MLPs split evenly over ``tp`` ranks.
+
+        KV heads fewer than ranks are replicated, each on the same number of ranks; MLA has none.
+        """
 
         def splits(ranks: int) -> bool:
+            few, many = sorted((self.kv_heads, ranks))
+            if self.latent is None and many % few:
+                return False
             widths = [self.heads, self.intermediate]
             if self.moe is not None:
                 widths += [self.moe.intermediate, self.moe.shared_intermediate]
@@ -228,6 +258,6 @@ class Decoder:
             raise InputError(
                 "tensor parallel size",
                 tp,
-                f"must divide {self.heads} heads and the MLPs",
+                f"must divide {self.heads} heads ({self.kv_heads} of KV) and the MLPs",
                 f"use one of {good}",
             )

@@ -25,7 +25,8 @@ class DrafterKind(StrEnum):
 class Tree:
     """A draft tree instead of a chain: ``depth`` passes, each over ``topk`` tokens per request.
 
-    K is then the number of drafted nodes that the target verifies.
+    K is then the number of drafted nodes that the target verifies, beside the token already decided: SGLang's
+    ``num_draft_tokens`` is K + 1.
     """
 
     depth: int
@@ -33,7 +34,7 @@ class Tree:
 
     @property
     def nodes(self) -> int:
-        """Drafted nodes to choose the K from: topk at the first depth, topk x topk at each later one."""
+        """Drafted nodes to choose the K from: topk at the first depth, topk x topk at later ones (SGLang)."""
         return self.topk + (self.depth - 1) * self.topk**2
 
 
@@ -54,7 +55,7 @@ class Drafter:
         fuses_every_pass: the projection runs at every pass (EAGLE), not only on verified tokens (EAGLE-3).
         own_embedding: it holds an embedding of its own.
         own_head: it holds an LM head of its own (else it uses the target's).
-        weight_dtype, kv_dtype: of its matrices and of its KV cache.
+        weight_dtype, kv_dtype: of its layers' matrices and of its KV cache.
         tree: it drafts a tree.
         kv_budget: tokens of KV cache that a pass of SELF attends to.
         provenance: source of the architecture.
@@ -83,31 +84,32 @@ class Drafter:
         """Engines keep one K while it drafts: a tree has a fixed form, a parallel draft a fixed mask."""
         return self.tree is not None or self.kind is DrafterKind.PARALLEL
 
-    def fusion(self, tp: int = 1) -> Matmul | None:
-        """The input projection; engines replicate it on every rank, so ``tp`` leaves it whole."""
-        del tp
+    @property
+    def fusion(self) -> Matmul | None:
+        """The input projection: whole on every rank, and bf16 (a plain linear layer in vLLM's heads)."""
         if self.decoder is None or not self.fused_hidden:
             return None
-        return Matmul(self.decoder.hidden, self.fused_hidden * self.decoder.hidden)
+        return Matmul(self.decoder.hidden, self.fused_hidden * self.decoder.hidden, quantized=False)
 
     @property
     def params(self) -> int:
         """Parameters that it adds to the server."""
         if self.decoder is None:
             return 0
-        vocab = self.decoder.vocab * self.decoder.hidden
-        fusion = self.fusion()
-        return (
-            self.decoder.layers_params()
-            + (fusion.params if fusion else 0)
-            + vocab * (int(self.own_embedding) + int(self.own_head))
-        )
+        return self.decoder.layers_params() + self._plain_params(self.decoder, 1)
 
     def weight_bytes(self, tp: int = 1) -> float:
-        """Bytes of added weights on one of ``tp`` ranks."""
-        fusion = self.fusion()
-        whole = fusion.params if fusion else 0
-        return ((self.params - whole) / tp + whole) * self.weight_dtype.bytes
+        """Bytes of added weights on one of ``tp`` ranks: its share of the matrices, and all of what is
+        replicated."""
+        if self.decoder is None:
+            return 0.0
+        plain = self._plain_params(self.decoder, tp) * Dtype.BF16.bytes
+        return self.decoder.layers_bytes(self.weight_dtype, tp) + plain
+
+    def _plain_params(self, decoder: Decoder, tp: int) -> int:
+        """Of the projection, and of an embedding and an LM head of its own: bf16 whatever the layers are."""
+        vocab = decoder.head_matmul(tp).params * (int(self.own_embedding) + int(self.own_head))
+        return vocab + (self.fusion.params if self.fusion else 0)
 
     def kv_bytes_per_token(self, tp: int = 1) -> float:
         """Bytes of KV cache that one token adds on one of ``tp`` ranks."""

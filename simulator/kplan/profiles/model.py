@@ -44,16 +44,16 @@ class Model:
     @property
     def params(self) -> int:
         """Parameters, embeddings included."""
-        decoder = self.decoder
-        vocab_matrices = 1 if self.tied_embeddings else 2
-        embedding = vocab_matrices * decoder.vocab * decoder.hidden
-        return decoder.layers_params() + embedding + decoder.hidden
+        return self.decoder.layers_params() + self._vocab_params(1) + self.decoder.hidden
 
     def weight_bytes(self, tp: int = 1) -> float:
-        """Bytes of weights on one of ``tp`` ranks."""
-        quantized = sum(n * matmul.params for n, matmul in self.decoder.matmuls() if matmul.quantized)
-        rest = (self.params - quantized) * Dtype.BF16.bytes
-        return (quantized * self.weight_dtype.bytes + rest) / tp
+        """Bytes of weights on one of ``tp`` ranks: its share of the matrices, and what is replicated."""
+        rest = self._vocab_params(tp) + self.decoder.hidden
+        return self.decoder.layers_bytes(self.weight_dtype, tp) + rest * Dtype.BF16.bytes
+
+    def _vocab_params(self, tp: int) -> int:
+        """Of the embedding and the LM head, which split by tokens."""
+        return (1 if self.tied_embeddings else 2) * self.decoder.head_matmul(tp).params
 
     def kv_bytes_per_token(self, tp: int = 1) -> float:
         """Bytes of KV cache that one token takes on one of ``tp`` ranks."""
