@@ -12,7 +12,8 @@ from kplan.cli.options import Json
 
 if TYPE_CHECKING:
     from kplan.validate.baseline import Baseline
-    from kplan.validate.table import JudgedTable
+    from kplan.validate.groups import JudgedGroup
+    from kplan.validate.table import JudgedTable, Target
 
 SHIPPED, NONE = "shipped", "none"
 """Values of --baseline that are no file."""
@@ -22,7 +23,8 @@ ROW_COLUMNS = ("at", "measured", "predicted", "band", "error", "counts")
 
 def validate(
     tables: Annotated[
-        list[str] | None, typer.Argument(help="tables by name, YAML files or folders of them [all shipped]")
+        list[str] | None,
+        typer.Argument(help="tables or groups of them by name, YAML files, folders [all shipped]"),
     ] = None,
     rows: Annotated[bool, typer.Option("--rows", help="every row, predicted beside measured")] = False,
     baseline: Annotated[
@@ -46,6 +48,8 @@ def validate(
     from kplan.cli.output import print_json, progress
     from kplan.provenance import versions
     from kplan.validate import baseline as stored
+    from kplan.validate.groups import judge_groups
+    from kplan.validate.groups import record as group_record
     from kplan.validate.load import load_tables
     from kplan.validate.run import record
     from kplan.validate.run import validate as run
@@ -56,19 +60,21 @@ def validate(
     asked = load_tables(tables or ())
     with progress(json) as tell:
         judged = run(asked, tell, workers=min(os.cpu_count() or 1, len(asked)))
-    worse = stored.regressions(judged, before.tables) if before else []
+    groups = judge_groups(judged)
+    worse = stored.regressions([*groups, *judged], before.tables) if before else []
     if write_baseline is not None:
-        stored.write_baseline(judged, write_baseline)
+        stored.write_baseline([*groups, *judged], write_baseline)
     if report is not None:
         from kplan.report.parity import render_parity
 
         write_text(render_parity(judged), report)
     if json:
-        found = [record(one, rows=rows) for one in judged]
+        found = [group_record(one) for one in groups] + [record(one, rows=rows) for one in judged]
         print_json({"tables": found, "regressions": worse, "versions": versions()})
     else:
-        _print(judged, worse, rows=rows)
-    return 1 if worse or any(one.passed is False for one in judged) else 0
+        _print(judged, groups, worse, rows=rows)
+    verdicts = [group.passed for group in groups] + [table.passed for table in judged]
+    return 1 if worse or False in verdicts else 0
 
 
 def _check_folder(path: Path | None) -> None:
@@ -87,30 +93,41 @@ def _baseline(named: str) -> Baseline | None:
     return shipped_baseline() if named == SHIPPED else load_baseline(Path(named))
 
 
-def _print(judged: tuple[JudgedTable, ...], worse: list[str], *, rows: bool) -> None:
+def _print(
+    judged: tuple[JudgedTable, ...], groups: tuple[JudgedGroup, ...], worse: list[str], *, rows: bool
+) -> None:
     from kplan.cli.output import print_table
 
     if rows:
         for one in judged:
             print_table(f"{one.table.name}: {one.table.title}", ROW_COLUMNS, _rows(one))
             print(f"{one.table.source}. {' '.join(one.table.note.split())}\n")
-    print_table("predicted / measured - 1, over the rows that count", COLUMNS, [_line(one) for one in judged])
+    lines = [_group_line(one) for one in groups] + [_line(one) for one in judged]
+    print_table("predicted / measured - 1, over the rows that count", COLUMNS, lines)
     for sentence in worse:
         print(f"worse than the baseline: {sentence}")
 
 
 def _line(judged: JudgedTable) -> list[str]:
-    target = judged.table.target.model_dump(exclude_none=True)
-    bounds = [f"{name} {'>=' if name == 'sign' else '<='} {bound:.0%}" for name, bound in target.items()]
+    return _cells(judged.table.name, judged.table.target, judged, judged.best_k_regret)
+
+
+def _group_line(judged: JudgedGroup) -> list[str]:
+    return _cells(f"{judged.group.name}-* together", judged.group.target, judged, None)
+
+
+def _cells(name: str, target: Target, judged: JudgedTable | JudgedGroup, regret: float | None) -> list[str]:
+    asked = target.model_dump(exclude_none=True)
+    bounds = [f"{what} {'>=' if what == 'sign' else '<='} {bound:.0%}" for what, bound in asked.items()]
     return [
-        judged.table.name,
+        name,
         str(len(judged.rows)),
         str(sum(row.counts for row in judged.rows)),
         _percent(judged.mape),
         _percent(judged.worst),
         _percent(judged.bias, sign="+"),
         _percent(judged.sign_ok),
-        _percent(judged.best_k_regret),
+        _percent(regret),
         ", ".join(bounds) or "-",
         {True: "yes", False: "NO", None: "-"}[judged.passed],
     ]

@@ -12,6 +12,7 @@ from kplan.acceptance.files import write_text
 from kplan.errors import InputError
 from kplan.profiles.schema import Entry
 from kplan.provenance import versions
+from kplan.validate.groups import JudgedGroup
 from kplan.validate.table import JudgedTable
 
 WORSE = 0.005
@@ -46,20 +47,25 @@ def load_baseline(path: Path) -> Baseline:
     return _parse(text, str(path))
 
 
-def write_baseline(judged: Sequence[JudgedTable], path: Path) -> None:
+def write_baseline(judged: Sequence[JudgedTable | JudgedGroup], path: Path) -> None:
     """Write the baseline of ``judged``, and nothing of other tables, as one file, or none at all."""
     baseline = Baseline(
-        tables={one.table.name: Entered(mape=one.mape, passed=one.passed) for one in judged},
+        tables={_name(one): Entered(mape=one.mape, passed=one.passed) for one in judged},
         versions=versions(),
     )
     write_text(baseline.model_dump_json(indent=1) + "\n", path)
 
 
-def regressions(judged: Sequence[JudgedTable], before: Mapping[str, Entered]) -> list[str]:
+def _name(judged: JudgedTable | JudgedGroup) -> str:
+    return judged.group.name if isinstance(judged, JudgedGroup) else judged.table.name
+
+
+def regressions(judged: Sequence[JudgedTable | JudgedGroup], before: Mapping[str, Entered]) -> list[str]:
     """A sentence per table that is predicted worse than before; those that only one side has are left out."""
     found = []
     for one in judged:
-        name, old = one.table.name, before.get(one.table.name)
+        name = _name(one)
+        old = before.get(name)
         if old is None:
             continue
         if old.passed and not one.passed:

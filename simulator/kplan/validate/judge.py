@@ -34,7 +34,8 @@ def judge(table: PublishedTable, predictions: Sequence[Prediction]) -> JudgedTab
     errors = np.array([row.error for row in counting])
     mape = float(np.abs(errors).mean()) if counting else None
     worst = float(np.abs(errors).max()) if counting else None
-    sign = _sign_ok(counting, table.precision) if table.metric is Metric.SPEEDUP else None
+    speedup = table.metric is Metric.SPEEDUP
+    sign = sign_ok([(row, table.precision) for row in counting]) if speedup else None
     regret = best_k_regret(table, counting)
     return JudgedTable(
         table=table,
@@ -44,7 +45,7 @@ def judge(table: PublishedTable, predictions: Sequence[Prediction]) -> JudgedTab
         bias=float(errors.mean()) if counting else None,
         sign_ok=sign,
         best_k_regret=regret,
-        passed=_passed(table.target, mape, worst, sign, regret),
+        passed=passed(table.target, mape, worst, sign, regret),
     )
 
 
@@ -73,14 +74,18 @@ def _regret(metric: Metric, group: Sequence[JudgedRow]) -> float:
     return preferred.row.measured / min(row.row.measured for row in group) - 1.0
 
 
-def _sign_ok(rows: Sequence[JudgedRow], precision: float) -> float | None:
-    """Share of rows with the predicted speedup on the measured one's side of 1, where that side is known."""
-    known = [row for row in rows if abs(row.row.measured - 1.0) > precision]
+def sign_ok(rows: Sequence[tuple[JudgedRow, float]]) -> float | None:
+    """Share of rows with the predicted speedup on the measured one's side of 1, where that side is known.
+
+    Args:
+        rows: each with the precision that its source was read with.
+    """
+    known = [row for row, precision in rows if abs(row.row.measured - 1.0) > precision]
     right = [(row.prediction.value > 1.0) == (row.row.measured > 1.0) for row in known]
     return sum(right) / len(right) if right else None
 
 
-def _passed(
+def passed(
     target: Target, mape: float | None, worst: float | None, sign: float | None, regret: float | None
 ) -> bool | None:
     """Whether every target given is reached; a figure without a row that counts reaches none."""

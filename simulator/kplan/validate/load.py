@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from kplan.errors import InputError
+from kplan.validate.groups import shipped_groups
 from kplan.validate.table import PublishedTable
 
 SUFFIXES = (".yaml", ".yml")
@@ -27,7 +28,7 @@ def load_tables(names: Sequence[str] = ()) -> tuple[PublishedTable, ...]:
     """Tables by name, or from YAML files and folders of them; all that ship when none is named.
 
     Args:
-        names: names of shipped tables, paths ending in .yaml or .yml, or folders.
+        names: names of shipped tables or groups of them, paths ending in .yaml or .yml, or folders.
 
     Raises:
         InputError: no such table or file, a folder without tables, two tables of one name, or a file that
@@ -51,12 +52,15 @@ def _load(name: str) -> list[PublishedTable]:
     shipped = {file.name.removesuffix(".yaml"): file for file in _folder().iterdir()}
     if name in shipped:
         return [_parse(shipped[name])]
+    groups = {group.name: group.members for group in shipped_groups()}
+    if name in groups:
+        return [_parse(shipped[member]) for member in groups[name]]
     if path.is_dir():
         inside = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
         if not inside:
             raise InputError("folder of tables", name, "holds no .yaml file", "check the path")
         return [_parse(file) for file in inside]
-    known = sorted(each for each in shipped if not each.endswith(".json"))
+    known = sorted([*groups, *(each for each in shipped if not each.endswith(".json"))])
     close = get_close_matches(name, known, n=3, cutoff=0.4)
     fix = f"did you mean {' or '.join(close)}?" if close else f"shipped: {', '.join(known)}"
     raise InputError("table", name, "is no shipped table, .yaml file or folder", fix)

@@ -34,10 +34,13 @@ def predict(table: PublishedTable) -> list[Prediction]:
         InputError: an unknown setting, a name without a profile, or a latency that nothing gives.
     """
     stand = Stand(table)
-    lowest = min(float(row.at["qps"]) for row in table.rows)
+    lowest: dict[Value, float] = {}
+    for row in table.rows:
+        proposer, qps = row.at["proposer"], float(row.at["qps"])
+        lowest[proposer] = min(qps, lowest.get(proposer, qps))
     by_source = [_latencies(table, stand, source) for source in range(len(stand.latencies(None, 0)))]
     return [
-        prediction(np.array(seconds), used_in_fit=row.at["qps"] == lowest)
+        prediction(np.array(seconds), used_in_fit=row.at["qps"] == lowest[row.at["proposer"]])
         for row, seconds in zip(table.rows, zip(*by_source, strict=True), strict=True)
     ]
 
