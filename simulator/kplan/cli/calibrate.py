@@ -44,6 +44,7 @@ def calibrate(
     """Fit the latency model to measurements; every figure keeps its source and standard error."""
     # Imported here: scipy and pandas would slow down every other command's --help.
     from kplan.cli.output import print_json
+    from kplan.cli.paths import check_outputs
     from kplan.errors import InputError
     from kplan.latency.fit import Measured, base_calibration, fit_calibration
     from kplan.latency.fit_figures import figures_of, write_calibration, write_text
@@ -58,9 +59,8 @@ def calibrate(
         raise InputError(
             "--tables", str(tables), "must be an existing folder", "give the folder of the tables"
         )
-    for option, path in (("--out", out), ("--report", report)):
-        if path is not None and not path.parent.is_dir():
-            raise InputError(option, str(path), "its folder must exist", f"create {path.parent} first")
+    named = [Path(one) for one in (base, timings, model, hardware, engine) if one]
+    check_outputs({"--out": out, "--report": report}, [*(steps or []), *(tpot or []), *named])
     measured_on = load_hardware(hardware)
     rows = [row for path in steps or [] for row in read_steps(path)]
     rows += [row for path in tpot or [] for row in read_tpot(path)]

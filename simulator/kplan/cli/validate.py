@@ -44,14 +44,14 @@ def validate(
     """
     from kplan.acceptance.files import write_text
     from kplan.cli.output import print_json, progress
+    from kplan.cli.paths import check_outputs
     from kplan.provenance import versions
     from kplan.validate import baseline as stored
     from kplan.validate.load import load_tables
     from kplan.validate.run import record
     from kplan.validate.run import validate as run
 
-    for path in (write_baseline, report):
-        _check_folder(path)
+    check_outputs({"--write-baseline": write_baseline, "--report": report}, map(Path, tables or ()))
     before = _baseline(baseline)
     asked = load_tables(tables or ())
     with progress(json) as tell:
@@ -69,14 +69,6 @@ def validate(
     else:
         _print(judged, worse, rows=rows)
     return 1 if worse or any(one.passed is False for one in judged) else 0
-
-
-def _check_folder(path: Path | None) -> None:
-    """Before a minute is spent: whether ``path`` has a folder to be written to."""
-    from kplan.errors import InputError
-
-    if path is not None and not path.parent.is_dir():
-        raise InputError("output file", str(path), "its folder does not exist", "name a folder that exists")
 
 
 def _baseline(named: str) -> Baseline | None:

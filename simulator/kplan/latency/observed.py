@@ -20,6 +20,9 @@ from kplan.profiles import Calibration, Drafter, EngineProfile, Hardware, Model,
 
 Array = NDArray[np.float64]
 
+MOST_DRAFTS = 254
+"""No more drafts of a request are verified in a step (what kplan's traces can hold)."""
+
 SHAPE_FIELDS = tuple(field.name for field in fields(StepShape))
 
 

@@ -215,10 +215,15 @@ class Decoder:
         return self.layers * self.layer_kv_values(tp)
 
     def check_tp(self, tp: int) -> None:
-        """Raise InputError unless heads and MLPs split evenly over ``tp`` ranks."""
+        """Raise InputError unless heads and MLPs split evenly over ``tp`` ranks.
+
+        KV heads may be fewer than ranks: each is then held by as many ranks as share it.
+        """
 
         def splits(ranks: int) -> bool:
             widths = [self.heads, self.intermediate]
+            if self.latent is None and max(self.kv_heads, ranks) % min(self.kv_heads, ranks):
+                return False
             if self.moe is not None:
                 widths += [self.moe.intermediate, self.moe.shared_intermediate]
             return not any(width % ranks for width in widths)
@@ -228,6 +233,6 @@ class Decoder:
             raise InputError(
                 "tensor parallel size",
                 tp,
-                f"must divide {self.heads} heads and the MLPs",
+                f"must divide {self.heads} heads, {self.kv_heads} KV heads and the MLPs",
                 f"use one of {good}",
             )
