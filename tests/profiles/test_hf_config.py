@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -302,3 +303,42 @@ def test_a_file_that_is_no_config_is_refused_in_one_line(text: str, tmp_path: Pa
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         load_model(tmp_path / "config.json")
+
+
+def test_a_pipe_or_a_device_is_refused_unread(tmp_path: Path) -> None:
+    pipe, device = tmp_path / "pipe.json", tmp_path / "zero.json"
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/zero")
+    for path in (pipe, device):
+        with pytest.raises(InputError, match="is no regular file"):
+            load_model(path)
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA), encoding="utf-8-sig")
+    assert load_model(path).decoder.hidden == 4096
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "llama4_text", "mamba2", "rwkv6", "nemotron_h"])
+def test_a_family_of_other_layers_is_refused_by_its_name(family: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"model_type: got '{family}'.*not priced"):
+        load_model(written(tmp_path, LLAMA | {"model_type": family}))
+
+
+def test_an_unknown_family_is_noted_on_one_short_line(tmp_path: Path) -> None:
+    note = load_model(written(tmp_path, LLAMA | {"model_type": "a\nb\x1b" + "c" * 100})).provenance.note
+    assert note.startswith("model_type a b c")
+    assert len(note) < 120
+    assert note.isprintable()
+
+
+def test_kv_heads_must_split_over_the_ranks_or_be_shared_by_them(tmp_path: Path) -> None:
+    few = LLAMA | {"num_attention_heads": 24, "num_key_value_heads": 6, "head_dim": 128}
+    decoder = load_model(written(tmp_path, few)).decoder
+    decoder.check_tp(2)
+    with pytest.raises(InputError, match=r"got 4, must divide 24 heads, 6 KV heads.*\[1, 2\]"):
+        decoder.check_tp(4)
+    shared = load_model(written(tmp_path, LLAMA | {"num_key_value_heads": 2})).decoder
+    shared.check_tp(8)
+    assert shared.kv_heads_per_rank(8) == 1

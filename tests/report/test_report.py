@@ -15,6 +15,7 @@ from hypothesis import given, settings
 
 from kplan.config.plan import Plan
 from kplan.report import render_report
+from kplan.report.tables import html_table
 from tests.export.sample import SATURATED, answered, make_plan, question, result, table_plans
 
 CHARTS = {"chart-tpot", "chart-throughput", "chart-k-curve", "chart-split", "chart-roofline", "chart-k-share"}
@@ -204,3 +205,10 @@ def test_a_browser_draws_every_chart_with_the_network_off(html: str, tmp_path: P
         drawn = done.stdout.split(f'id="{chart}"', 1)[1].split("</section>", 1)[0]
         assert 'class="main-svg"' in drawn, chart
         assert re.search(r'class="(point|points|lines|js-line)', drawn), chart
+
+
+def test_every_cell_of_a_table_carries_its_head() -> None:
+    made = html_table(("a & b", "c"), [("", ["1", "2"])])
+    assert '<td data-head="a &amp; b">1</td><td data-head="c">2</td>' in made
+    with pytest.raises(ValueError, match="shorter"):
+        html_table(("a", "b"), [("", ["1"])])

@@ -114,7 +114,7 @@ def test_the_report_is_one_page_with_every_row(capsys: pytest.CaptureFixture[str
     ("argv", "says"),
     [
         (["pr99"], "is no shipped table"),
-        (["--report", "no/such/folder.html"], "its folder does not exist"),
+        (["--report", "no/such/folder.html"], "its folder must exist"),
         (["--baseline", "none.json"], "baseline: got 'none.json', cannot be read"),
         (["pr32374-off", "--baseline", str(Path(__file__))], "write it anew with --write-baseline"),
     ],
@@ -135,3 +135,19 @@ def test_a_table_that_cannot_be_priced_is_named(capsys: pytest.CaptureFixture[st
     mine.write_text(text.replace("llama-3.1-8b", "llama-3.1-70b"), encoding="utf-8")
     assert run(["validate", str(mine)]) == 2
     assert "table: got 'slow', cannot be predicted" in capsys.readouterr().err
+
+
+def test_a_row_without_what_its_predictor_needs_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "own.yaml"
+    table.write_text(
+        "{name: own, title: t, source: s, trust: direct, metric: speedup, predictor: iid-speedup, "
+        "rows: [{measured: 2.0, at: {gamma: 3}}]}"
+    )
+    assert run(["validate", str(table), "--json"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == (
+        "error: table own: at: got 'gamma', predictor iid-speedup needs alpha in every row; add alpha\n"
+    )

@@ -13,6 +13,9 @@ from kplan.cli import calibrate, export, listing, recommend, simulate, traces, v
 from kplan.cli.output import print_json
 from kplan.errors import InfeasibleError, InputError
 
+_BAD_PATH = frozenset((errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR))
+"""What is wrong with a path that nothing closer to its reading has told."""
+
 app = typer.Typer(
     name="kplan",
     help="What K at this load? Simulates speculative decoding and finds the draft length to run.",
@@ -57,6 +60,9 @@ def run(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as err:
+        if err.errno in _BAD_PATH and err.filename is not None:
+            fault = InputError("path", str(err.filename)[:200], str(err.strerror), "name another")
+            return _fail(f"error: {fault}", 2)
         if err.errno not in (errno.ENOSPC, errno.EIO):
             raise
         return _fail(f"error: the output cannot be written ({err.strerror})", 2)

@@ -55,6 +55,7 @@ def calibrate(
     """Fit the latency model to measurements; every figure keeps its source and standard error."""
     # Imported here: scipy and pandas would slow down every other command's --help.
     from kplan.cli.output import print_json
+    from kplan.cli.paths import check_outputs
     from kplan.errors import InputError
     from kplan.latency.fit import Measured, base_calibration, fit_calibration
     from kplan.latency.fit_figures import write_calibration, write_text
@@ -71,9 +72,8 @@ def calibrate(
         )
     if timings is not None and tables is None:
         raise InputError("--timings", str(timings), "is used with --tables only", "give --tables too")
-    for option, path in (("--out", out), ("--report", report)):
-        if path is not None and not path.parent.is_dir():
-            raise InputError(option, str(path), "its folder must exist", f"create {path.parent} first")
+    named = [Path(one) for one in (base, timings, model, hardware, engine) if one]
+    check_outputs({"--out": out, "--report": report}, [*(steps or []), *(tpot or []), *named])
     measured_on, served_by = load_hardware(hardware), load_engine(engine)
     if async_scheduling is not None:
         served_by = replace(served_by, async_scheduling=async_scheduling)

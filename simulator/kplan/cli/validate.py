@@ -46,6 +46,7 @@ def validate(
     """
     from kplan.acceptance.files import write_text
     from kplan.cli.output import print_json, progress
+    from kplan.cli.paths import check_outputs
     from kplan.provenance import versions
     from kplan.validate import baseline as stored
     from kplan.validate.groups import judge_groups
@@ -54,8 +55,7 @@ def validate(
     from kplan.validate.run import record
     from kplan.validate.run import validate as run
 
-    for path in (write_baseline, report):
-        _check_folder(path)
+    check_outputs({"--write-baseline": write_baseline, "--report": report}, map(Path, tables or ()))
     before = _baseline(baseline)
     asked = load_tables(tables or ())
     with progress(json) as tell:
@@ -75,14 +75,6 @@ def validate(
         _print(judged, groups, worse, rows=rows)
     verdicts = [group.passed for group in groups] + [table.passed for table in judged]
     return 1 if worse or False in verdicts else 0
-
-
-def _check_folder(path: Path | None) -> None:
-    """Before a minute is spent: whether ``path`` has a folder to be written to."""
-    from kplan.errors import InputError
-
-    if path is not None and not path.parent.is_dir():
-        raise InputError("output file", str(path), "its folder does not exist", "name a folder that exists")
 
 
 def _baseline(named: str) -> Baseline | None:

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from kplan.config.plan import Record
 from kplan.errors import InputError
+from kplan.plainyaml import load_yaml
 
 MIN_QPS, MAX_QPS = 1e-6, 100_000.0
 MAX_CONCURRENCY = 100_000
@@ -99,7 +100,7 @@ def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any
     except (OSError, UnicodeDecodeError) as err:
         raise InputError("scenario file", str(path), f"cannot be read ({err})", "check the path") from None
     try:
-        values = yaml.safe_load(text)
+        values = load_yaml(text)
     except yaml.YAMLError as err:
         raise InputError("scenario file", str(path), f"is not YAML: {err}", "mend that line") from None
     if not isinstance(values, dict):

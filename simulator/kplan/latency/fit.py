@@ -27,6 +27,9 @@ from kplan.provenance import Kind, Provenance
 MOST_ROWS = 2000
 """Rows of one file that a fit looks at; more take minutes and tell nothing new."""
 
+UNFIT = 0.5
+"""Rows with a larger mean error than this after the fit are of something else than what was told."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -84,7 +87,9 @@ def fit_calibration(
         paths |= found.paths
         by_source = _residuals(rows, found.predicted)
         residuals += by_source
-        fits += [one.line() for one in by_source]
+        lines = [one.line() for one in by_source]
+        _check_fit(lines)
+        fits += lines
         notes += found.notes
         told.append(f"{len(rows)} measured rows of {measured.served.model.name}")
     calibration = replace(
@@ -145,6 +150,18 @@ def _thinned(rows: Sequence[Observation]) -> tuple[list[Observation], list[str]]
         if every > 1:
             notes.append(f"{source.split(',')[0]} has {len(held):,} rows: one in {every} was used")
     return kept, notes
+
+
+def _check_fit(lines: Sequence[FitLine]) -> None:
+    """Raise InputError for rows that no calibration comes near: another unit, model or GPU than told."""
+    for line in lines:
+        if line.mape > UNFIT:
+            raise InputError(
+                f"mean error of {line.name}",
+                f"{line.mape:.0%}",
+                f"no calibration brings the model within {UNFIT:.0%} of these rows",
+                "check the unit of their times, --model, --hardware and --tp",
+            )
 
 
 def _residuals(rows: Sequence[Observation], predicted: np.ndarray) -> list[Residuals]:

@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kplan.errors import InputError
 from kplan.latency.fit_figures import file_source
-from kplan.latency.observed import Observation, shape_row
+from kplan.latency.observed import MOST_DRAFTS, Observation, shape_row
 
 SECONDS_AT_MOST = 5.0
 """A median step longer than this is taken for milliseconds."""
@@ -42,7 +42,8 @@ PLUGIN_NAMES = {
     "ctx_t": "prefill_tokens",
 }
 
-Count = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[float, Field(ge=0, le=1e9)]
+Drafts = Annotated[int, Field(ge=0, le=MOST_DRAFTS)]
 
 
 class StepRecord(BaseModel):
@@ -53,13 +54,13 @@ class StepRecord(BaseModel):
     step_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     decode_requests: Count
     decode_tokens: Count | None = None
-    k: Annotated[int, Field(ge=0)] | None = None
+    k: Drafts | None = None
     kv_tokens: Count | None = None
     context: Count | None = None
     prefill_requests: Count = 0
     prefill_tokens: Count = 0
     prefill_kv_tokens: Count | None = None
-    drafted_k: Annotated[int, Field(ge=0)] | None = None
+    drafted_k: Drafts | None = None
     proposer: str | None = None
 
     def observation(self, source: str, place: str) -> Observation:
@@ -108,7 +109,7 @@ class StepRecord(BaseModel):
 def read_steps(path: Path) -> list[Observation]:
     """The steps of a log. Raises InputError naming the line that is wrong."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("--steps", path.name, f"cannot be read ({error})", "check the path") from None
     source = file_source(path)
@@ -150,9 +151,10 @@ def read_steps(path: Path) -> list[Observation]:
 def _fields(line: str, name: str, place: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        why = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise InputError(
-            f"{place} of {name}", line[:40], f"is not JSON ({error.msg})", "the log may be cut off"
+            f"{place} of {name}", line[:40], f"is not JSON ({why})", "the log may be cut off"
         ) from None
     if not isinstance(record, dict):
         raise InputError(f"{place} of {name}", line[:40], "must be a JSON object")

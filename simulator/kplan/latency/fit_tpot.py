@@ -30,7 +30,7 @@ from scipy.stats import binom
 
 from kplan.errors import InputError
 from kplan.latency.fit_figures import file_source
-from kplan.latency.observed import Observation, shape_row
+from kplan.latency.observed import MOST_DRAFTS, Observation, shape_row
 
 SECONDS_BELOW_MS = 0.1
 """A median TPOT below this many milliseconds is taken for seconds."""
@@ -44,6 +44,9 @@ COLUMNS = {
 }  # fmt: skip
 NEEDED = ("concurrency", "prompt_tokens", "output_tokens")
 
+MOST_REQUESTS, MOST_TOKENS = 100_000, 100_000_000
+"""No server runs more requests at a time, no request is longer."""
+
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -52,16 +55,16 @@ class TpotRow(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    concurrency: Annotated[int, Field(ge=1)]
+    concurrency: Annotated[int, Field(ge=1, le=MOST_REQUESTS)]
     tpot_ms: Positive | None = None
     output_tok_s: Positive | None = None
-    k: Annotated[int, Field(ge=0)] = 0
+    k: Annotated[int, Field(ge=0, le=MOST_DRAFTS)] = 0
     proposer: str | None = None
     acceptance_length: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
     acceptance_pct: Annotated[float, Field(ge=0, le=100)] | None = None
     verified: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    prompt_tokens: Annotated[int, Field(ge=1)]
-    output_tokens: Annotated[int, Field(ge=2)]
+    prompt_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)]
+    output_tokens: Annotated[int, Field(ge=2, le=MOST_TOKENS)]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -153,7 +156,7 @@ def read_tpot(path: Path) -> list[Observation]:
 def read_rows(path: Path) -> list[tuple[str, TpotRow]]:
     """The rows as they are written, each with its place in the file."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("--tpot", path.name, f"cannot be read ({error})", "check the path") from None
     numbered = [(n, line) for n, line in enumerate(lines, start=1) if line.strip() and line[0] != "#"]
@@ -170,6 +173,9 @@ def _check_head(path: Path, head: list[str]) -> None:
         missing.append("tpot_ms (or output_tok_s)")
     if missing:
         raise InputError(f"columns of {path.name}", ", ".join(missing), "are missing", "add them")
+    twice = sorted({name for name in head if head.count(name) > 1})
+    if twice:
+        raise InputError(f"column of {path.name}", twice[0], "is there twice", "keep one of them")
     unknown = [name for name in head if name not in COLUMNS]
     if unknown:
         raise InputError(

@@ -24,6 +24,9 @@ Array = NDArray[np.float64]
 SAME = 0.2
 """Step, in log, between counts that make another setting."""
 
+MOST_DRAFTS = 254
+"""No more drafts of a request are verified in a step (what kplan's traces can hold)."""
+
 SHAPE_FIELDS = tuple(field.name for field in fields(StepShape))
 
 

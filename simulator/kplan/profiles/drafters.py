@@ -156,6 +156,6 @@ def _with_weights(drafter: Drafter, named: str) -> Drafter:
     config = config_path(named)
     if config is not None:
         named = str(config.resolve().parent)
-    elif "/" not in named:
+    elif "/" not in named or Path(named).is_dir():
         raise InputError("--drafter", named, "must be ORG/NAME or a folder with a config.json", "check it")
     return replace(drafter, hf_id=named)

@@ -12,7 +12,7 @@ from pathlib import Path
 from kplan.profiles.architecture import Decoder, LatentAttention, MixtureOfExperts, SlidingWindow
 from kplan.profiles.hf_fields import LAYERS, Fields, read_fields
 from kplan.profiles.hf_formats import weight_format
-from kplan.profiles.hf_layouts import CLASS_DEFAULTS, FAMILIES, refuse_unpriced
+from kplan.profiles.hf_layouts import CLASS_DEFAULTS, FAMILIES, refuse_unpriced, short
 from kplan.profiles.model import Model
 from kplan.provenance import Kind, Provenance
 
@@ -39,7 +39,7 @@ def read_model(path: Path) -> Model:
     fields = Fields(dict(CLASS_DEFAULTS.get(family, {})) | _given(fields), fields.origin)
     notes = ["only the language model of a multimodal one"] if nested else []
     if family not in FAMILIES:
-        notes.append(f"model_type {family or 'not given'} taken at the word of its fields")
+        notes.append(f"model_type {short(family) or 'not given'} taken at the word of its fields")
     tied_by = next((one for one in (whole, fields) if one.first("tie_word_embeddings")), None)
     if tied_by is None:
         notes.append("tie_word_embeddings not given: taken as false")

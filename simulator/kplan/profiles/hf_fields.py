@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 from kplan.errors import InputError
@@ -100,12 +101,15 @@ def read_fields(path: Path) -> Fields:
     """
     what = "model config"
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):  # a pipe waits, a device never ends
+            raise InputError(what, str(path), "is no regular file", "give a config.json")
+        size = status.st_size
         if size > MAX_FILE_BYTES:
             raise InputError(
                 what, str(path), f"is {size:,} bytes, more than {MAX_FILE_BYTES:,}", "give a config.json"
             )
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(what, str(path), f"cannot be read ({error.strerror})", "check the path") from None
     except (ValueError, RecursionError) as error:

@@ -41,6 +41,19 @@ _UNGATED = frozenset(
         *("codegen", "starcoder2", "nemotron", "persimmon", "biogpt", "xglm", "arcee"),
     )
 )
+_FOREIGN_FAMILIES: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2"), "state-space layers"
+    ),
+    **dict.fromkeys(("nemotron_h", "falcon_h1", "granitemoehybrid"), "state-space layers"),
+    **dict.fromkeys(
+        ("rwkv", "rwkv5", "rwkv6", "rwkv7", "qwen3_next", "kimi_linear"), "linear attention layers"
+    ),
+    **dict.fromkeys(("minimax", "minimax_text_01"), "linear attention layers"),
+    **dict.fromkeys(("recurrent_gemma", "xlstm", "lfm2"), "convolutional or recurrent layers"),
+    "llama4_text": "attention in chunks",
+}
+"""model_type -> its layers: what a released file says by a key of its own, one that was stripped does not."""
 _ENCODERS = ("bert", "roberta", "deberta", "electra", "t5", "bart", "whisper", "pegasus", "marian")
 _LAYERS_PRICED = frozenset({"full_attention", "sliding_attention"})
 _FOREIGN_KEYS: Mapping[str, str] = {
@@ -70,9 +83,11 @@ def refuse_unpriced(fields: Fields, family: str) -> None:
         raise no("model_type", family, "encoders are")
     if family in _UNGATED:
         raise no("model_type", family, "its MLP has no gate, and ungated MLPs are")
+    if family in _FOREIGN_FAMILIES:
+        raise no("model_type", family, f"{_FOREIGN_FAMILIES[family]} are")
     for key, layout in _FOREIGN_KEYS.items():
         if fields.values.get(key):
-            raise no(key, _short(fields.values[key]), f"{layout} are")
+            raise no(key, short(fields.values[key]), f"{layout} are")
     if fields.values.get("num_kv_shared_layers"):
         raise no(
             "num_kv_shared_layers", fields.values["num_kv_shared_layers"], "layers that share a KV cache are"
@@ -85,6 +100,7 @@ def refuse_unpriced(fields: Fields, family: str) -> None:
         raise no("attn_type_list", "0", "linear attention layers are")
 
 
-def _short(value: object) -> str:
-    text = str(value)
+def short(value: object) -> str:
+    """The value as one short line."""
+    text = " ".join("".join(each if each.isprintable() else " " for each in str(value)).split())
     return text if len(text) <= 40 else f"{text[:40]}..."

@@ -29,17 +29,36 @@ class Entry(BaseModel):
 class FigureEntry(Entry):
     """A number with its source key."""
 
-    value: Annotated[float, Field(ge=0)]
+    value: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     kind: Kind
     source: str
-    stderr: Annotated[float, Field(ge=0)] | None = None
+    stderr: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     note: str = ""
 
     def figure(self, sources: dict[str, str]) -> Figure:
         """The dataclass; raises InputError when the source key is not in ``sources``."""
         if self.source not in sources:
-            raise InputError("figure source", self.source, f"known sources: {', '.join(sorted(sources))}")
+            known = ", ".join(sorted(sources)) or "none"
+            raise InputError("figure source", self.source, f"known sources: {known}", "add it to the sources")
         return Figure(self.value, Provenance(self.kind, sources[self.source], self.note), self.stderr)
+
+
+class RateEntry(FigureEntry):
+    """A number that something is divided by."""
+
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class ShareEntry(FigureEntry):
+    """A share of a peak that the hardware's profile states."""
+
+    value: Annotated[float, Field(gt=0, le=1)]
+
+
+class NormEntry(FigureEntry):
+    """The p that two times are joined with: 1 adds them, infinity takes the longer."""
+
+    value: Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 
 class ProvenanceEntry(Entry):
@@ -58,11 +77,11 @@ class HardwareFile(Entry):
 
     name: str
     summary: str
-    memory_bytes: FigureEntry
-    bandwidth_bytes_s: FigureEntry
-    peak_flops: FigureEntry
-    peak_flops_fp8: FigureEntry | None = None
-    link_bytes_s: FigureEntry | None = None
+    memory_bytes: RateEntry
+    bandwidth_bytes_s: RateEntry
+    peak_flops: RateEntry
+    peak_flops_fp8: RateEntry | None = None
+    link_bytes_s: RateEntry | None = None
     sources: dict[str, str]
     provenance: ProvenanceEntry
 
@@ -223,31 +242,31 @@ class EngineFile(Entry):
 
 class GemmEntry(Entry):
     t0_s: FigureEntry
-    bandwidth_eff: FigureEntry
-    flops_eff: FigureEntry
-    p: FigureEntry
-    convert_eff: FigureEntry | None = None
+    bandwidth_eff: ShareEntry
+    flops_eff: ShareEntry
+    p: NormEntry
+    convert_eff: ShareEntry | None = None
 
 
 class AttentionEntry(Entry):
     t0_s: FigureEntry
     tile_s: FigureEntry
-    bandwidth_eff: FigureEntry
-    p: FigureEntry
-    prefill_bandwidth_eff: FigureEntry
-    flops_eff: FigureEntry
+    bandwidth_eff: ShareEntry
+    p: NormEntry
+    prefill_bandwidth_eff: ShareEntry
+    flops_eff: ShareEntry
 
 
 class ElementwiseEntry(Entry):
     t0_s: FigureEntry
-    bandwidth_eff: FigureEntry
+    bandwidth_eff: ShareEntry
 
 
 class AllReduceEntry(Entry):
     t0_s: FigureEntry
-    one_shot_bytes_per_s: FigureEntry
+    one_shot_bytes_per_s: RateEntry
     two_shot_s: FigureEntry
-    bytes_per_s: FigureEntry
+    bytes_per_s: RateEntry
 
 
 class SamplerEntry(Entry):
@@ -279,7 +298,7 @@ class CalibrationFile(Entry):
     attention: AttentionEntry
     attention_fp8: AttentionEntry | None = None
     elementwise: ElementwiseEntry
-    all_reduce: dict[int, AllReduceEntry]
+    all_reduce: dict[Annotated[int, Field(ge=2)], AllReduceEntry]
     sampler: SamplerEntry
     host: HostEntry
     sources: dict[str, str]

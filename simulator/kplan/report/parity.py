@@ -32,8 +32,9 @@ def render_parity(judged: Sequence[JudgedTable]) -> str:
     charts = [_chart(metric, judged) for metric in Metric if any(t.table.metric is metric for t in judged)]
     figures = sum(len(one.rows) for one in judged)
     made_with = ", ".join(f"{name} {value}" for name, value in versions().items())
+    tables = "1 table" if len(judged) == 1 else f"{len(judged)} tables"
     body = f"""<header><h1>Predicted beside measured</h1>
-<p class="quiet">{figures:,} published figures in {len(judged)} tables</p></header>
+<p class="quiet">{figures:,} published figures in {tables}</p></header>
 <main>
 <noscript><p>The charts need JavaScript; the table holds the figures of merit.</p></noscript>
 <div class="charts">
@@ -133,6 +134,7 @@ def _summary(judged: Sequence[JudgedTable]) -> str:
         "sign right",
         "best-K regret",
         "target reached",
+        "what was measured, and by whom",
     )
     return html_table(heads, [("", _cells(one)) for one in judged], wrap=True)
 

@@ -128,10 +128,17 @@ def _settings(asked: Question) -> Iterable[tuple[str, object]]:
 
 
 def html_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], *, wrap: bool = False) -> str:
-    """Rows of (class, cells); heads are escaped here, cells are HTML already."""
+    """Rows of (class, cells), a cell for every head; heads are escaped here, cells are HTML already.
+
+    Every cell carries its head, which a narrow screen shows in place of the head row.
+    """
     heads = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "".join(
-        f"<tr{_class(kind)}>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+        f"<tr{_class(kind)}>"
+        + "".join(
+            f'<td data-head="{escape(label)}">{cell}</td>' for label, cell in zip(head, cells, strict=True)
+        )
+        + "</tr>"
         for kind, cells in rows
     )
     kind = ' class="wrap"' if wrap else ""

@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from kplan.errors import InputError
+from kplan.plainyaml import load_yaml
 from kplan.validate.groups import shipped_groups
 from kplan.validate.table import PublishedTable
 
@@ -72,7 +73,7 @@ def _folder() -> Traversable:
 
 def _parse(file: Traversable | Path) -> PublishedTable:
     try:
-        return PublishedTable.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        return PublishedTable.model_validate(load_yaml(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("table", str(file), f"cannot be read ({error})", "check the path") from error
     except yaml.YAMLError as error:

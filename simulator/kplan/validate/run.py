@@ -53,6 +53,13 @@ def validate_table(table: PublishedTable) -> JudgedTable:
         raise InputError(what, error.value, error.bound, error.fix) from error
     except InfeasibleError as error:
         raise InputError("table", table.name, f"cannot be predicted: {error}") from error
+    except KeyError as error:
+        missing = error.args[0]
+        if missing in table.rows[0].at:
+            raise
+        bound = f"predictor {table.predictor} needs {missing} in every row"
+        given = ", ".join(sorted(table.rows[0].at))
+        raise InputError(f"table {table.name}: at", given, bound, f"add {missing}") from error
 
 
 def record(judged: JudgedTable, *, rows: bool = False) -> dict[str, Any]:

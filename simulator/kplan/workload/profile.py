@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kplan.errors import InputError
+from kplan.plainyaml import load_yaml
 from kplan.provenance import Kind, Provenance
 from kplan.workload.lengths import Lengths
 from kplan.workload.workload import Workload
@@ -153,7 +154,7 @@ def _shipped() -> Iterator[Traversable]:
 
 def _parse(file: Traversable | Path) -> _WorkloadFile:
     try:
-        return _WorkloadFile.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        return _WorkloadFile.model_validate(load_yaml(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("workload", str(file), f"cannot be read ({error})") from error
     except yaml.YAMLError as error:

@@ -1,0 +1,33 @@
+"""Files that a command is to write: what is wrong with them is said before a minute is spent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from kplan.errors import InputError
+
+
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:
+    """Raise InputError unless every output can be written without harm.
+
+    Args:
+        outputs: option -> the file it names, None where it is not given.
+        inputs: files that the command reads, which it must not write over.
+    """
+    taken = {path.resolve(): "is read" for path in inputs}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if not path.parent.is_dir():
+            raise InputError(option, str(path), "its folder must exist", f"create {path.parent} first")
+        if path.is_dir():
+            raise InputError(option, str(path), "is a folder", "name a file")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise InputError(option, str(path), "its folder is not writable", "name another")
+        if path.resolve() in taken:
+            raise InputError(
+                option, str(path), f"{taken[path.resolve()]} by the same command", "name another"
+            )
+        taken[path.resolve()] = f"is written as {option}"
