@@ -6,9 +6,19 @@ import math
 from collections.abc import Sequence
 
 from kplan.config.plan import Band
+from kplan.registry import PolicySpec
 from kplan.search.choose import choose
 from kplan.search.evaluate import Evaluated, evaluate, meets_slo, paired_speedup
 from kplan.simulate import Drawn, Setup, is_off, prepare, sustained_qps
+
+NEAR = 2
+"""A fixed K may win on the other source when it is no further than this from the one chosen."""
+
+
+def near(spec: PolicySpec, chosen: PolicySpec) -> bool:
+    """Whether the policy may win in place of ``chosen``: all but fixed Ks far from a fixed choice."""
+    ks = [int(one.text.removeprefix("fixed:")) for one in (spec, chosen) if one.name == "fixed"]
+    return len(ks) < 2 or abs(ks[0] - ks[1]) <= NEAR
 
 
 def judge_band(
@@ -34,17 +44,24 @@ def judge_band(
     other = prepare(setup.scenario, calibration=calibration, engine=setup.engine)
     done = {}
     for spec in {one.spec.text: one.spec for one in [chosen, *rivals]}.values():
-        limit = sustained_qps(other, spec, sample) * replicas if setup.scenario.qps is not None else math.inf
+        limit = math.inf  # a rival whose queue grows is slow, so it is not preferred either
+        if spec is chosen.spec and setup.scenario.qps is not None:
+            limit = sustained_qps(other, spec, sample) * replicas
         done[spec.text] = evaluate(other, spec, drawn, replicas, limit)
     mine, off = done[chosen.spec.text], next(one for one in done.values() if is_off(one.spec))
     best = choose([one for one in done.values() if not one.saturated and meets_slo(other, one)])
     speedup = paired_speedup(off, mine)
     loss = None if best is None else mine.tpot_s / best.tpot_s - 1
     return Band(
-        source=calibration.gemm.t0_s.provenance.source,
+        source=_citation(calibration.gemm.t0_s.provenance.source),
         tpot_ms=None if math.isnan(mine.tpot_s) else mine.tpot_s * 1e3,
         speedup_vs_off=speedup[0] if speedup else None,
         policy=None if best is None else best.spec.text,
         flips=best is not None and best.spec.text != chosen.spec.text,
         loss=None if loss is None or math.isnan(loss) else loss,
     )
+
+
+def _citation(source: str) -> str:
+    """Where a table was published, which follows the name and digest of its file."""
+    return source.partition("; ")[2] or source

@@ -13,7 +13,7 @@ from kplan.errors import InfeasibleError, InputError
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import PolicySpec
 from kplan.search import evidence, words
-from kplan.search.band import judge_band
+from kplan.search.band import judge_band, near
 from kplan.search.candidates import (
     candidate_specs,
     greedy_table,
@@ -94,7 +94,7 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     points = evidence.k_curve(setup, curve, chosen)
     question = _question(setup, judged, chosen)
     progress("judging the answer on the other source of step times")
-    rivals = [one for one in judged.all if runnable(setup, one.spec)]
+    rivals = [one for one in judged.all if runnable(setup, one.spec) and near(one.spec, chosen.spec)]
     band = judge_band(setup, chosen, rivals, judged.drawn, sample, judged.replicas)
     batch = max(1, round(metrics.mean_batch(chosen.runs)))
     longer = longer_context(setup.latency_table, curve, batch, setup.lengths.context, setup.kv_tokens)
