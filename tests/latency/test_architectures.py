@@ -260,7 +260,7 @@ def test_absorbed_matrices_of_an_fp8_model_are_bf16_products() -> None:
 
 def test_a_measured_fp8_fit_prices_fp8_layers_alone() -> None:
     slow = replace(CALIBRATION.gemm, t0_s=Figure(1e-4, KNOWN), p=Figure(2.0, KNOWN))
-    calibration = replace(CALIBRATION, gemm_fp8=slow)
+    calibration = replace(CALIBRATION, gemm_fp8=slow, host_alternate=None)
     fp8 = built(weight_dtype=Dtype.FP8, hardware=FP8_GPU, calibration=calibration)
     assert verify_s(fp8, 64, 0, 0) == pytest.approx(llama_step_s(Dtype.FP8, slow, 2 * PEAK, 1, 64), rel=1e-9)
     assert fp8.ceilings().peak_flops == 2 * PEAK

@@ -22,7 +22,8 @@ def _with_alternate_flops(calibration: Calibration, share: float) -> Calibration
     """The second source reaches ``share`` of the flops that the first one reaches."""
     flops = calibration.gemm.flops_eff
     slower = replace(flops, value=flops.value * share)
-    return replace(calibration, gemm_alternate=replace(calibration.gemm, flops_eff=slower))
+    alternate = replace(calibration.gemm, flops_eff=slower)
+    return replace(calibration, gemm_alternate=alternate, host_alternate=None)
 
 
 def _recommend_on(calibration: Calibration, monkeypatch: pytest.MonkeyPatch) -> Plan:
@@ -32,7 +33,7 @@ def _recommend_on(calibration: Calibration, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_same_times_twice_leave_the_answer_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     own = load_calibration("h100-sxm")
-    plan = _recommend_on(replace(own, gemm_alternate=own.gemm), monkeypatch)
+    plan = _recommend_on(replace(own, gemm_alternate=own.gemm, host_alternate=None), monkeypatch)
     band = plan.answer.band
     assert band is not None
     mine = next(one for one in plan.policies if one.name == plan.answer.policy)

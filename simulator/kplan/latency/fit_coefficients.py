@@ -68,7 +68,7 @@ def coefficients(
     served: Served, base: Calibration, rows: Sequence[Observation], held: frozenset[str]
 ) -> list[Coefficient]:
     """Those that ``rows`` might tell; figures in ``held`` were fitted otherwise and stay."""
-    priced = gemm_fit(base, base.gemm, served.hardware, served.model.weight_dtype)
+    priced = gemm_fit(base, served.hardware, served.model.weight_dtype)
     gemm = "gemm_fp8" if priced is base.gemm_fp8 else "gemm"
     attention = "attention_fp8" if served.model.kv_dtype is Dtype.FP8 and base.attention_fp8 else "attention"
     ridge, most = ridge_tokens(served, base), max(row.verified_tokens for row in rows)
@@ -169,7 +169,7 @@ def ridge_tokens(served: Served, base: Calibration) -> float:
     A routed layer reads all its experts by then, and multiplies by the active ones.
     """
     model, hardware = served.model, served.hardware
-    fit = gemm_fit(base, base.gemm, hardware, model.weight_dtype)
+    fit = gemm_fit(base, hardware, model.weight_dtype)
     compute = hardware.peak(model.weight_dtype).value * fit.flops_eff.value
     read = hardware.bandwidth_bytes_s.value * fit.bandwidth_eff.value
     held = sum(count * matmul.weight_bytes(model.weight_dtype) for count, matmul in model.decoder.matmuls())

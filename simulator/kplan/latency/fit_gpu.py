@@ -108,6 +108,11 @@ def fit_gpu(folder: Path, hardware: Hardware, base: Calibration, timings: HostTi
         host = fit_host(timings, _bare(hardware, builder.built()))
         builder.sections |= host_figures(host, timings.file)
         builder.fits.append(FitLine("host", host.rows, host.mape))
+        other = builder.built().alternate()
+        if other is not None:
+            second = fit_host(timings, _bare(hardware, other))
+            builder.sections["host_alternate"] = host_figures(second, timings.file)["host"]
+            builder.fits.append(FitLine("host beside the second GEMM source", second.rows, second.mape))
     calibration = builder.built()
     before, after = figures_of(base), figures_of(calibration)
     paths = frozenset(

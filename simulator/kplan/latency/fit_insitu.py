@@ -284,5 +284,7 @@ class _Problem:
                     changed[path] = fitted(value, source, value * float(state.error[i]), note)
         calibration = with_figures(calibration, changed)
         if any(path.startswith("gemm.") for path in changed):
-            calibration = replace(calibration, gemm_alternate=None)
+            calibration = replace(calibration, gemm_alternate=None, host_alternate=None)
+        if any(path.startswith("host.") for path in changed):
+            calibration = replace(calibration, host_alternate=None)
         return calibration, frozenset(changed)

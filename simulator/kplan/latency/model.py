@@ -17,7 +17,7 @@ from kplan.latency.shape import StepShape
 from kplan.latency.tables import Setup
 from kplan.latency.traits import EngineTraits
 from kplan.latency.work import Work, target_work
-from kplan.profiles import Calibration, Drafter, GemmFit, Hardware, Model
+from kplan.profiles import Calibration, Drafter, Hardware, Model
 
 Array = NDArray[np.float64]
 
@@ -59,7 +59,6 @@ class LatencyModel:
         drafter: None means speculation is off, with none of its overheads.
         tp: tensor-parallel ranks; 1, or a number the calibration has an all-reduce for.
         traits: how the engine launches; the default is eager with async scheduling.
-        gemm: a GEMM fit to use instead of the calibration's own (see :meth:`band`).
 
     Raises:
         InputError: a calibration of another GPU, or ranks that do not divide the model or the drafter.
@@ -73,7 +72,6 @@ class LatencyModel:
         calibration: Calibration,
         tp: int = 1,
         traits: EngineTraits | None = None,
-        gemm: GemmFit | None = None,
     ) -> None:
         if calibration.hardware != hardware.name:
             raise InputError(
@@ -93,14 +91,11 @@ class LatencyModel:
         self.hardware, self.model, self.drafter = hardware, model, drafter
         self.calibration, self.tp = calibration, tp
         self.traits = traits or EngineTraits()
-        self._gemm = gemm or calibration.gemm
         self._priced: tuple[tuple[int, int, int], StepCost] | None = None  # tables of the last grid
 
     def compile(self, max_tokens: int, max_seqs: int, max_k: int) -> StepCost:
         """Tables for steps of up to these sizes; larger steps are priced along the last slope."""
-        setup = Setup(
-            self.hardware, self.model, self.drafter, self.calibration, self._gemm, self.tp, self.traits
-        )
+        setup = Setup(self.hardware, self.model, self.drafter, self.calibration, self.tp, self.traits)
         return step_cost(setup, max_tokens, max_seqs, max_k)
 
     def step_seconds(self, shape: StepShape) -> StepTime:
@@ -121,7 +116,7 @@ class LatencyModel:
     def ceilings(self) -> Ceilings:
         """Peaks of one GPU in the layers' number format, and the shares of them that its GEMMs reach."""
         dtype, hardware = self.model.weight_dtype, self.hardware
-        fit = ops.gemm_fit(self.calibration, self._gemm, hardware, dtype)
+        fit = ops.gemm_fit(self.calibration, hardware, dtype)
         return Ceilings(
             peak_flops=hardware.peak(dtype).value,
             bandwidth_bytes_s=hardware.bandwidth_bytes_s.value,
@@ -140,17 +135,17 @@ class LatencyModel:
         )
 
     def alternate(self) -> LatencyModel | None:
-        """The same model on the second source of GEMM times; None when the calibration has one source.
+        """The same model on the second source of GEMM times, with the host times fitted beside it.
+
+        None when the calibration has one source.
 
         The second source is of bf16: products that an fp8 fit prices are the same in both models, so the band
         of an fp8 model is that of its bf16 products alone.
         """
-        gemm = self.calibration.gemm_alternate
-        if gemm is None:
+        other = self.calibration.alternate()
+        if other is None:
             return None
-        return LatencyModel(
-            self.hardware, self.model, self.drafter, self.calibration, self.tp, self.traits, gemm
-        )
+        return LatencyModel(self.hardware, self.model, self.drafter, other, self.tp, self.traits)
 
     def band(self, shape: StepShape) -> tuple[Array, Array]:
         """(low, high) seconds of the step over both GEMM sources; equal when there is one."""

@@ -69,15 +69,15 @@ class GemmRates:
         return self.quantized if matmul.quantized else self.plain
 
 
-def gemm_fit(calibration: Calibration, gemm: GemmFit, hardware: Hardware, dtype: Dtype) -> GemmFit:
-    """The fit of products with weights of ``dtype``, ``gemm`` being that of bf16.
+def gemm_fit(calibration: Calibration, hardware: Hardware, dtype: Dtype) -> GemmFit:
+    """The fit of products with weights of ``dtype``.
 
     fp8's own where the GPU computes in fp8 and it was measured. Else bf16's: its shares of the peaks are then
     assumed to hold for the other formats, and the expansion of their weights to hide behind the reads.
     """
     if dtype is Dtype.FP8 and hardware.peak_flops_fp8 is not None and calibration.gemm_fp8 is not None:
         return calibration.gemm_fp8
-    return gemm
+    return calibration.gemm
 
 
 def conversion_bytes(dtype: Dtype) -> float:
@@ -85,12 +85,12 @@ def conversion_bytes(dtype: Dtype) -> float:
     return BF16_BYTES + dtype.bytes
 
 
-def gemm_rates(calibration: Calibration, gemm: GemmFit, hardware: Hardware, dtype: Dtype) -> GemmRates:
+def gemm_rates(calibration: Calibration, hardware: Hardware, dtype: Dtype) -> GemmRates:
     """Rates of a model with weights of ``dtype``. Inputs are fp8 where the GPU computes in fp8; all other
     formats are expanded to bf16 on the way to the tensor cores."""
 
     def rate(each: Dtype) -> GemmRate:
-        fit = gemm_fit(calibration, gemm, hardware, each)
+        fit = gemm_fit(calibration, hardware, each)
         computes_fp8 = each is Dtype.FP8 and hardware.peak_flops_fp8 is not None
         return GemmRate(
             t0_s=fit.t0_s.value,

@@ -12,7 +12,7 @@ from kplan.latency.attention import UNBOUNDED, AttentionCost
 from kplan.latency.compiled import HEAD, NO_DRAFTER, TARGET, StepCost
 from kplan.latency.ops import Array
 from kplan.latency.traits import EngineTraits
-from kplan.profiles import Block, Calibration, Decoder, Drafter, Dtype, GemmFit, Hardware, Model
+from kplan.profiles import Block, Calibration, Decoder, Drafter, Dtype, Hardware, Model
 
 PIECEWISE_SHARE = 0.5
 """Host launch time of a layer under piecewise graphs, as a share of an eager one (assumed: attention alone
@@ -29,12 +29,11 @@ class Setup:
     model: Model
     drafter: Drafter | None
     calibration: Calibration
-    gemm: GemmFit
     tp: int
     traits: EngineTraits
 
     def rates(self, dtype: Dtype) -> ops.GemmRates:
-        return ops.gemm_rates(self.calibration, self.gemm, self.hardware, dtype)
+        return ops.gemm_rates(self.calibration, self.hardware, dtype)
 
     def padded(self, most_tokens: int) -> Array:
         """Tokens that the layers compute when a step has 0..most_tokens: the next captured graph's.

@@ -114,6 +114,8 @@ class Calibration:
         summary: one line for listings.
         gemm: the GEMM model predictions use.
         gemm_alternate: a second source of GEMM times; the distance between both is the band.
+        host_alternate: host times fitted beside that source, for what one leaves to the host the other does
+            not; None when they do not depend on it.
         gemm_fp8: with fp8 weights and activations; None when nothing of the kind was measured.
         attention_fp8: with an fp8 KV cache; None when nothing of the kind was measured.
         all_reduce: ranks -> fit.
@@ -132,13 +134,15 @@ class Calibration:
     provenance: Provenance
     gemm_fp8: GemmFit | None = None
     attention_fp8: AttentionFit | None = None
+    host_alternate: HostFit | None = None
     borrowed_from: str = ""
 
     def alternate(self) -> Calibration | None:
         """The same on its second source of GEMM times; None when there is one source."""
         if self.gemm_alternate is None:
             return None
-        return replace(self, gemm=self.gemm_alternate, gemm_alternate=None)
+        host = self.host_alternate or self.host
+        return replace(self, gemm=self.gemm_alternate, host=host, gemm_alternate=None, host_alternate=None)
 
     def slower(self, factor: float) -> Calibration:
         """A calibration in which every time is ``factor`` times longer (efficiencies fall accordingly)."""
@@ -163,7 +167,19 @@ class Calibration:
                 flops_eff=scaled(fit.flops_eff, rates),
             )
 
-        host, sampler = self.host, self.sampler
+        def host(fit: HostFit) -> HostFit:
+            return HostFit(
+                step_s=scaled(fit.step_s, times),
+                request_s=scaled(fit.request_s, times),
+                exposed_s=scaled(fit.exposed_s, times),
+                verify_request_s=scaled(fit.verify_request_s, times),
+                pass_s={name: scaled(figure, times) for name, figure in fit.pass_s.items()},
+                layer_s=scaled(fit.layer_s, times),
+                lookup_request_s=scaled(fit.lookup_request_s, times),
+                lookup_token_s=scaled(fit.lookup_token_s, times),
+            )
+
+        sampler = self.sampler
         return Calibration(
             hardware=self.hardware,
             summary=self.summary,
@@ -190,16 +206,8 @@ class Calibration:
                 bytes_per_logit=sampler.bytes_per_logit,
                 verify_bytes_per_logit=sampler.verify_bytes_per_logit,
             ),
-            host=HostFit(
-                step_s=scaled(host.step_s, times),
-                request_s=scaled(host.request_s, times),
-                exposed_s=scaled(host.exposed_s, times),
-                verify_request_s=scaled(host.verify_request_s, times),
-                pass_s={name: scaled(figure, times) for name, figure in host.pass_s.items()},
-                layer_s=scaled(host.layer_s, times),
-                lookup_request_s=scaled(host.lookup_request_s, times),
-                lookup_token_s=scaled(host.lookup_token_s, times),
-            ),
+            host=host(self.host),
+            host_alternate=None if self.host_alternate is None else host(self.host_alternate),
             provenance=self.provenance,
             borrowed_from=self.borrowed_from,
         )

@@ -89,8 +89,11 @@ def calibration(file: schema.CalibrationFile) -> cal.Calibration:
         fields: dict[str, schema.FigureEntry] = {name: each for name, each in entry if each is not None}
         return cls(**{name: figure.figure(file.sources) for name, figure in fields.items()})
 
-    host = dict(file.host)
-    pass_s = {name: figure.figure(file.sources) for name, figure in host.pop("pass_s").items()}
+    def host(entry: schema.HostEntry) -> cal.HostFit:
+        times = dict(entry)
+        pass_s = {name: figure.figure(file.sources) for name, figure in times.pop("pass_s").items()}
+        return cal.HostFit(pass_s=pass_s, **{n: figure.figure(file.sources) for n, figure in times.items()})
+
     return cal.Calibration(
         hardware=file.hardware,
         summary=file.summary,
@@ -102,8 +105,7 @@ def calibration(file: schema.CalibrationFile) -> cal.Calibration:
         elementwise=fit(cal.ElementwiseFit, file.elementwise),
         all_reduce={ranks: fit(cal.AllReduceFit, entry) for ranks, entry in file.all_reduce.items()},
         sampler=fit(cal.SamplerFit, file.sampler),
-        host=cal.HostFit(
-            pass_s=pass_s, **{name: figure.figure(file.sources) for name, figure in host.items()}
-        ),
+        host=host(file.host),
+        host_alternate=None if file.host_alternate is None else host(file.host_alternate),
         provenance=file.provenance.provenance(),
     )

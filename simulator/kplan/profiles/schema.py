@@ -301,5 +301,6 @@ class CalibrationFile(Entry):
     all_reduce: dict[Annotated[int, Field(ge=2)], AllReduceEntry]
     sampler: SamplerEntry
     host: HostEntry
+    host_alternate: HostEntry | None = None
     sources: dict[str, str]
     provenance: ProvenanceEntry
