@@ -1,20 +1,10 @@
 """Fit the GPU's coefficients from kernel tables: whichever tables are there; the rest stays the base's.
 
-What the reference tables can tell. Two tables of GEMM times disagree by up to a third between 65 and 512
-tokens, where speculation lives. Steps timed inside an engine (SpecDecode-Bench's linear model) lie nearer to
-the slower table, so that one prices predictions and the other spans the band. Against vLLM PR #32374, of
-which nothing is fitted (prompts of 100 and outputs of 256 tokens assumed), the faster table leaves 40 to
-46 us per request and verifying step at batch 64 to 256 and 12 us per request without speculation at 256,
-which a cost of speculation alone could not mend; the slower one leaves 6 to 18 us and 3 us.
-
-That comparison is weak evidence. It was not blind: both tables were compared with PR #32374 before the
-in-engine model was made the rule that chooses between them. And it hangs on the lengths, which are not
-published: with prompts of 150 and outputs that vary around 400 tokens, the faster table is nearer
-without speculation (2.7% against 6.8% mean error), the slower one with it (3.1% against 11.1%).
-
-What cannot be told apart: GEMM efficiency in that range from sampling dearer than greedy, since both
-grow with the rows of a step; a fixed cost per verifying step from a longer host time per drafter pass;
-scheduling from verification in the host's growth per request.
+Two tables of GEMM times disagree by up to a third between 65 and 512 tokens, where speculation lives. Steps
+timed inside an engine (SpecDecode-Bench's linear model) lie nearer to the slower table, so that one prices
+predictions; the other spans the band, with the host times that are fitted beside it. The rule was made with
+PR #32374 known, so it is weak evidence: docs/latency.md says what each account explains, and what the data
+cannot separate.
 """
 
 from __future__ import annotations
