@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kplan.errors import InputError
-from kplan.latency.fit import Measured, base_calibration, fit_calibration
+from kplan.latency.fit import Measured, _thinned, base_calibration, fit_calibration
 from kplan.latency.fit_coefficients import ridge_tokens
 from kplan.latency.fit_figures import figures_of, with_figures
 from kplan.latency.fit_insitu import fit_in_situ
@@ -122,7 +122,7 @@ def test_a_long_log_is_thinned_and_a_short_table_is_not(tmp_path: Path) -> None:
     fit = fit_calibration(HARDWARE, BASE, measured=measured(log * 100, table))
     assert sum(line.rows for line in fit.fits if line.name.startswith("steps")) <= 2000
     assert sum(line.rows for line in fit.fits if line.name.startswith("tpot")) == 4
-    assert any("one in 2 was used" in note for note in fit.notes)
+    assert any("2,000 of them were used" in note for note in fit.notes)
 
 
 def test_a_tpot_table_gives_back_the_coefficients_it_was_made_with(tmp_path: Path) -> None:
@@ -233,3 +233,13 @@ def test_a_routed_model_turns_compute_bound_where_its_experts_do() -> None:
     attention, expert = 2 * 4096 * 4096 + 2 * 1024 * 4096 + 8 * 4096, 3 * 4096 * 14336
     routed = ridge_tokens(replace(SERVED, model=load_model("mixtral-8x7b")), BASE)
     assert routed / dense == pytest.approx((attention + 8 * expert) / (attention + 2 * expert), rel=1e-12)
+
+
+def test_thinning_keeps_every_setting_of_a_log_that_repeats_itself(tmp_path: Path) -> None:
+    """4,000 steps in turn of batch 1 and 128: every second row alone would be one batch."""
+    pair = read_steps(write_log(tmp_path / "steps.jsonl", (1, 128)))
+    turns = [pair[0], pair[-1]] * 2000
+    kept, _ = _thinned(turns)
+    shares = [sum(row is one for row in kept) for one in (pair[0], pair[-1])]
+    assert sum(shares) == 2000
+    assert min(shares) > 900

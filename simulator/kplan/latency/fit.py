@@ -23,6 +23,7 @@ from kplan.latency.published import HostTimings
 from kplan.profiles import Calibration, Hardware, load_calibration, load_hardware
 from kplan.profiles.borrow import borrow
 from kplan.provenance import Kind, Provenance
+from kplan.rng import stream
 
 MOST_ROWS = 2000
 """Rows of one file that a fit looks at; more take minutes and tell nothing new."""
@@ -92,6 +93,8 @@ def fit_calibration(
         fits += lines
         notes += found.notes
         told.append(f"{len(rows)} measured rows of {measured.served.model.name}")
+    if base.borrowed_from:
+        notes.append(f"what is not fitted is borrowed from {base.borrowed_from}")
     calibration = replace(
         calibration,
         summary=_summary(told, calibration, paths, base),
@@ -139,16 +142,17 @@ def _summary(told: list[str], calibration: Calibration, paths: frozenset[str], b
 
 
 def _thinned(rows: Sequence[Observation]) -> tuple[list[Observation], list[str]]:
-    """At most MOST_ROWS of every file, evenly taken, and a note for each that had more."""
+    """At most MOST_ROWS of every file, drawn at random (logs repeat themselves); a note for each with more."""
     files: dict[str, list[Observation]] = {}
     for row in rows:
         files.setdefault(row.source, []).append(row)
     kept, notes = [], []
     for source, held in files.items():
-        every = -(-len(held) // MOST_ROWS)
-        kept += held[::every]
-        if every > 1:
-            notes.append(f"{source.split(',')[0]} has {len(held):,} rows: one in {every} was used")
+        if len(held) > MOST_ROWS:
+            drawn = np.sort(stream(0, "rows of a log").permutation(len(held))[:MOST_ROWS])
+            notes.append(f"{source.split(',')[0]} has {len(held):,} rows: {MOST_ROWS:,} of them were used")
+            held = [held[i] for i in drawn]
+        kept += held
     return kept, notes
 
 

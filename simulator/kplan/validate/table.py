@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from kplan.profiles.schema import Entry
 
-Value = float | str
+Value = Annotated[float, Field(allow_inf_nan=False)] | str
 
 
 class Trust(StrEnum):
@@ -100,6 +100,9 @@ class PublishedTable(Entry):
         for number, row in enumerate(self.rows, start=1):
             if set(row.at) != names:
                 raise ValueError(f"row {number} is given at {sorted(row.at)}, row 1 at {sorted(names)}")
+        unknown = set(self.best_k_by) - names
+        if unknown:
+            raise ValueError(f"best_k_by has {sorted(unknown)}, rows are given at {sorted(names)}")
         return self
 
 

@@ -36,6 +36,8 @@ MOST_SHIFT = 8.0
 """Log-odds by which acceptance may move at most."""
 SHIFT_STEP = 0.005
 """How closely that is found: 0.1% of a speedup."""
+UNREACHED = 0.01
+"""An inferred speedup further off than this could not be reached."""
 REQUESTS = 500
 """Requests that carry an inferred acceptance, as many as the paper's datasets have."""
 _SEED = 0
@@ -93,10 +95,12 @@ def _curve(settings: SpeedupSettings, rows: Sequence[PublishedRow]) -> list[Pred
     if not dataset.inferred:
         return [prediction(_speedup(each, method.k)) for each in benches]
     traces = _infer(benches[0], method, rows[0].measured)
+    found = [_speedup(_with(each, traces), method.k) for each in benches]
     note = f"acceptance inferred from batch {rows[0].at['batch']:g}"
+    if abs(found[0][0] / rows[0].measured - 1.0) > UNREACHED:
+        note += f", whose {rows[0].measured:g} no acceptance reaches"
     return [
-        prediction(_speedup(_with(each, traces), method.k), used_in_fit=row is rows[0], note=note)
-        for each, row in zip(benches, rows, strict=True)
+        prediction(each, used_in_fit=row is rows[0], note=note) for each, row in zip(found, rows, strict=True)
     ]
 
 
