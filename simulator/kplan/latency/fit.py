@@ -142,7 +142,7 @@ def _summary(told: list[str], calibration: Calibration, paths: frozenset[str], b
 
 
 def _thinned(rows: Sequence[Observation]) -> tuple[list[Observation], list[str]]:
-    """At most MOST_ROWS of every file, drawn at random (logs repeat themselves); a note for each with more."""
+    """At most MOST_ROWS of every file, drawn at random (logs repeat themselves); a note for each cut."""
     files: dict[str, list[Observation]] = {}
     for row in rows:
         files.setdefault(row.source, []).append(row)
