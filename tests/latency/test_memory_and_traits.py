@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kplan.errors import InfeasibleError, InputError
-from kplan.latency import LatencyModel, engine_traits
+from kplan.latency import LatencyModel, StepShape, engine_traits
 from kplan.profiles import (
     Decoder,
     Dtype,
@@ -146,3 +146,17 @@ def test_sglang_captures_requests() -> None:
     sizes = engine_traits(engine, drafter, 48, 3).capture_sizes
     assert {5 * 4, 48 * 4}.issubset(sizes)
     assert max(sizes) == 48 * 4
+
+
+def test_passes_in_captured_graphs_do_not_wait_for_their_launch() -> None:
+    """SGLang replays a drafter's passes, vLLM launches them: one token is drafted faster than launched."""
+    hardware, model = load_hardware("h100-sxm"), load_model("llama-3.1-8b")
+    drafter, calibration = load_drafter("eagle3", model), load_calibration("h100-sxm")
+    draft_s = {}
+    for name in ("vllm", "sglang"):
+        traits = engine_traits(load_engine(name), drafter, 48, 3)
+        priced = LatencyModel(hardware, model, drafter, calibration, traits=traits)
+        draft_s[name] = float(priced.step_seconds(StepShape.decode(1, 3, 500)).draft_s)
+    assert draft_s["vllm"] == pytest.approx(3 * calibration.host.pass_s["eagle3"].value)
+    read_s = 3 * drafter.weight_bytes() / hardware.bandwidth_bytes_s.value
+    assert read_s < draft_s["sglang"] < 0.7 * draft_s["vllm"]

@@ -91,7 +91,7 @@ def _with_decoder(setup: Setup, drafter: Drafter, decoder: Decoder, cost: StepCo
         draft_attention=ops.attention_cost(
             setup.calibration, setup.hardware, decoder, setup.tp, drafter.kv_dtype
         ),
-        draft_pass_s=pass_s,
+        draft_pass_s=0.0 if setup.traits.captured_drafts else pass_s,
         draft_eager_pass_s=pass_s,
         draft_catches_up=True,
         draft_passes=1 if parallel else drafter.tree.depth if drafter.tree else 0,

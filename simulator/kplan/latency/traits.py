@@ -15,11 +15,13 @@ class EngineTraits:
         capture_sizes: captured graph sizes in tokens, ascending; () means every step is eager.
         piecewise: attention runs between captured pieces instead of inside one full graph.
         async_scheduling: the GPU hides the scheduler.
+        captured_drafts: a drafter's passes run in captured graphs, not launched one by one.
     """
 
     capture_sizes: tuple[int, ...] = ()
     piecewise: bool = False
     async_scheduling: bool = True
+    captured_drafts: bool = False
 
 
 def engine_traits(
@@ -52,4 +54,5 @@ def engine_traits(
         capture_sizes=tuple(sorted(sizes)),
         piecewise=dynamic_table and engine.table_piecewise,
         async_scheduling=engine.async_scheduling and method not in engine.sync_methods,
+        captured_drafts=engine.captured_drafts,
     )

@@ -78,6 +78,7 @@ def engine(file: schema.EngineFile) -> EngineProfile:
         sync_methods=frozenset(file.sync_methods),
         table_methods=frozenset(file.table_methods),
         table_piecewise=file.table_piecewise,
+        captured_drafts=file.captured_drafts,
         gpu_memory_utilization=file.gpu_memory_utilization,
         small_tier_hardware=frozenset(file.small_tier_hardware),
         provenance=file.provenance.provenance(),

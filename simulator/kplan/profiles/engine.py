@@ -70,6 +70,7 @@ class EngineProfile:
         sync_methods: engine methods that switch async scheduling off.
         table_methods: engine methods for which K may change with the batch.
         table_piecewise: a table of K by batch downgrades full graphs to piecewise ones.
+        captured_drafts: a drafter's passes run in captured graphs too, so the host launches none of them.
         gpu_memory_utilization: default share of device memory the engine takes.
         provenance: source of the facts.
     """
@@ -87,6 +88,7 @@ class EngineProfile:
     table_piecewise: bool
     gpu_memory_utilization: float
     provenance: Provenance
+    captured_drafts: bool = False
     small_tier_hardware: frozenset[str] = frozenset()
 
     def limits(self, hardware: Hardware, *, drafting: bool) -> tuple[int, int]:

@@ -236,6 +236,7 @@ class EngineFile(Entry):
     sync_methods: tuple[str, ...]
     table_methods: tuple[str, ...]
     table_piecewise: bool
+    captured_drafts: bool = False
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     provenance: ProvenanceEntry
 
