@@ -65,10 +65,11 @@ def test_yaml_says_off_with_a_word_that_yaml_takes_for_false(tmp_path: Path) -> 
     assert load_scenario(file, {}, {}).policy == "off"
 
 
-def test_async_scheduling_is_the_one_key_that_is_true_or_false(tmp_path: Path) -> None:
+def test_two_keys_are_true_or_false(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
-    file.write_text("concurrency: 4\nasync-scheduling: false\n")
-    assert load_scenario(file, {}, {}).async_scheduling is False
+    file.write_text("concurrency: 4\nasync-scheduling: false\nenforce-eager: true\n")
+    scenario = load_scenario(file, {}, {})
+    assert (scenario.async_scheduling, scenario.enforce_eager) == (False, True)
     assert make_scenario({"qps": 1.0}).async_scheduling is None
     with pytest.raises(InputError, match="async"):
         make_scenario({"qps": 1.0, "async_scheduling": 3})

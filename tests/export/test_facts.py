@@ -121,6 +121,12 @@ def test_parallel_drafts_are_written_for_vllm_alone() -> None:
             {"disable-overlap-schedule": True},
             "",
         ),
+        (
+            {"enforce_eager": True},
+            {"enforce-eager": True},
+            {"cuda-graph-backend-decode": "disabled"},
+            "",
+        ),
     ],
 )
 def test_formats_and_scheduling_become_the_engines_own_flags(
@@ -133,6 +139,7 @@ def test_formats_and_scheduling_become_the_engines_own_flags(
         text = exports.files[f"{name}.yaml"]
         config = yaml.safe_load(text)
         flags = ("quantization", "kv-cache-dtype", "no-async-scheduling", "disable-overlap-schedule")
+        flags += ("enforce-eager", "cuda-graph-backend-decode")
         found = {key: config[key] for key in flags if key in config}
         assert found == expected
         assert note in text

@@ -31,6 +31,7 @@ def plan(
     max_num_seqs: int = 32,
     tp: int = 1,
     async_scheduling: bool | None = None,
+    enforce_eager: bool = False,
 ) -> Plan:
     """A plan that recommends a batch table (``ranges`` of start, end, K) or one ``k``."""
     table = tuple(BatchRange(start=start, end=end, k=drafts) for start, end, drafts in ranges) or None
@@ -53,6 +54,7 @@ def plan(
             gpu_memory_utilization=0.9,
             engine=engine,
             async_scheduling=async_scheduling,
+            enforce_eager=enforce_eager,
             slo_tpot_ms=None,
             slo_ttft_ms=None,
             replicas=1,

@@ -56,8 +56,8 @@ def verdicts(sglang: Engine, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         "fixed eagle": (plan(k=3, max_num_seqs=MAX_NUM_SEQS), drafter("eagle", model)),
         "fixed draft model": (plan(k=2, max_num_seqs=MAX_NUM_SEQS), drafter("draft-model", model)),
         "fixed n-gram": (plan(k=4, max_num_seqs=MAX_NUM_SEQS), drafter("ngram", model)),
-        "synchronous": (
-            plan(k=2, max_num_seqs=MAX_NUM_SEQS, async_scheduling=False),
+        "synchronous and eager": (
+            plan(k=2, max_num_seqs=MAX_NUM_SEQS, async_scheduling=False, enforce_eager=True),
             drafter("eagle", model),
         ),
         "table": (plan(ranges=TABLE, max_num_seqs=MAX_NUM_SEQS), drafter("eagle3", model)),

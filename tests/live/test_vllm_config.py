@@ -27,7 +27,7 @@ class Case:
     ranges: Ranges = ()
     k: int | None = None
     max_num_seqs: int = 32
-    async_scheduling: bool | None = None
+    plain_launch: bool = False
 
     def k_at(self, batch: int) -> int:
         """K that the plan means at this batch size."""
@@ -53,7 +53,7 @@ CASES = {
     "fixed draft model": Case("draft-model", k=3),
     "fixed n-gram": Case("ngram", k=5),
     "fixed eagle3": Case("eagle3", k=2),
-    "synchronous": Case("draft-model", k=2, async_scheduling=False),
+    "synchronous and eager": Case("draft-model", k=2, plain_launch=True),
     "n-gram table": Case("ngram", ranges=((1, 4, 4), (5, 16, 2), (17, None, 0))),
     "eagle3 table": Case("eagle3", ranges=((1, 8, 3), (9, None, 1))),
     "table past max_num_seqs": Case(
@@ -69,7 +69,8 @@ def _export(case: Case, pair: Pair) -> str:
         ranges=case.ranges,
         k=case.k,
         max_num_seqs=case.max_num_seqs,
-        async_scheduling=case.async_scheduling,
+        async_scheduling=False if case.plain_launch else None,
+        enforce_eager=case.plain_launch,
     )
     draft = drafter(case.proposer, pair.folder / "draft")
     return export_vllm(asked, target(pair.folder / "target"), draft).files["vllm.yaml"]

@@ -150,3 +150,11 @@ def test_synchronous_scheduling_shows_the_host() -> None:
 def test_async_scheduling_is_refused_where_the_method_rules_it_out() -> None:
     with pytest.raises(InputError, match="vllm schedules synchronously with ngram"):
         prepare(make_scenario({"qps": 1.0, "proposer": "ngram", "async_scheduling": True}))
+
+
+def test_eager_steps_of_one_request_wait_for_the_launch_of_every_layer() -> None:
+    load = {"prompt_tokens": 100, "output_tokens": 200, "concurrency": 1, "model": "qwen3-0.6b"}
+    captured, eager = (_tpot_s(**load, enforce_eager=switch) for switch in (False, True))
+    latency = prepare(make_scenario({**load, "policy": "off"})).latency
+    launches = latency.model.decoder.layers * latency.calibration.host.layer_s.value
+    assert captured < launches < eager < launches + 1e-3

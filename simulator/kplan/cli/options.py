@@ -52,6 +52,10 @@ AsyncScheduling: TypeAlias = Annotated[
         help="whether the host prepares a step while the GPU runs the one before [the engine's default]",
     ),
 ]
+EnforceEager: TypeAlias = Annotated[
+    bool | None,
+    typer.Option("--enforce-eager", help="no captured graphs: the host launches every kernel"),
+]
 Requests: TypeAlias = Annotated[
     int | None, typer.Option("--requests", help="requests per replication [by the load]")
 ]

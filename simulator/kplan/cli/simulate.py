@@ -36,6 +36,7 @@ def simulate(
     traces: o.Traces = None,
     engine: o.Engine = None,
     async_scheduling: o.AsyncScheduling = None,
+    enforce_eager: o.EnforceEager = None,
     slo_tpot_ms: o.SloTpot = None,
     slo_ttft_ms: o.SloTtft = None,
     replicas: o.Replicas = None,

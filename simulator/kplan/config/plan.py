@@ -80,6 +80,7 @@ class Question(Record):
     output_tokens: int | None = Field(ge=1)
     engine: str
     async_scheduling: bool | None = Field(None, description="None: as the engine does by default")
+    enforce_eager: bool = Field(False, description="without captured graphs")
     gpu_memory_utilization: float = Field(gt=0, le=1)
     slo_tpot_ms: float | None = Field(gt=0)
     slo_ttft_ms: float | None = Field(gt=0)

@@ -41,6 +41,7 @@ class Scenario(Record):
     traces: Path | None = Field(None, description="recorded traces instead of the workload's fitted model")
     engine: str = "vllm"
     async_scheduling: bool | None = Field(None, description="None: as the engine does by default")
+    enforce_eager: bool = Field(False, description="no captured graphs: the host launches every kernel")
     policy: str = "fixed:3"
     max_k: int = Field(7, ge=0, le=254, description="largest K a policy may choose")
     requests: int | None = Field(
@@ -74,6 +75,10 @@ class Scenario(Record):
         return self
 
 
+SWITCHES = ("async_scheduling", "enforce_eager")
+"""Keys that are true or false."""
+
+
 def make_scenario(values: dict[str, Any], origin: str = "scenario") -> Scenario:
     """Validate ``values``; the first fault becomes one line that names the key, the value and the bound.
 
@@ -81,7 +86,7 @@ def make_scenario(values: dict[str, Any], origin: str = "scenario") -> Scenario:
         InputError: unknown key, wrong type or out of range.
     """
     for key, value in values.items():
-        if isinstance(value, bool) and key != "async_scheduling":  # pydantic would take true for 1
+        if isinstance(value, bool) and key not in SWITCHES:  # pydantic would take true for 1
             raise InputError(f"{origin}: {key}", value, "is no such value", "give a number or a name")
     try:
         return Scenario(**values)

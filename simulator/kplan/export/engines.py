@@ -25,6 +25,7 @@ class EngineVersion:
         own_weights: methods whose drafter is a checkpoint of its own, which must be named.
         kv_cache_names: format -> what ``--kv-cache-dtype`` calls it.
         no_async_flag: flag that makes it schedule synchronously.
+        eager_flag: flag and value that switch captured graphs off.
         graph_sizes: captured decode batch sizes that a batch is padded to before its K is looked up; empty
             when the engine looks up the batch itself.
     """
@@ -38,6 +39,7 @@ class EngineVersion:
     own_weights: frozenset[str]
     kv_cache_names: Mapping[str, str]
     no_async_flag: str
+    eager_flag: tuple[str, str | bool]
     graph_sizes: tuple[int, ...]
 
     def __str__(self) -> str:
@@ -83,6 +85,7 @@ VLLM = EngineVersion(
     own_weights=frozenset({"eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark"}),
     kv_cache_names=MappingProxyType({"bf16": "bfloat16", "fp8": "fp8"}),
     no_async_flag="no-async-scheduling",
+    eager_flag=("enforce-eager", True),
     graph_sizes=(),
 )
 
@@ -96,6 +99,7 @@ SGLANG = EngineVersion(
     own_weights=frozenset({"EAGLE", "EAGLE3", "STANDALONE"}),
     kv_cache_names=MappingProxyType({"bf16": "bf16", "fp8": "fp8_e4m3"}),
     no_async_flag="disable-overlap-schedule",
+    eager_flag=("cuda-graph-backend-decode", "disabled"),
     graph_sizes=(*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)),
 )
 

@@ -130,6 +130,9 @@ def formats(plan: Plan, engine: EngineVersion, model: ServedModel) -> tuple[dict
         )
     if plan.question.async_scheduling is False:
         content[engine.no_async_flag] = True
+    if plan.question.enforce_eager:
+        flag, value = engine.eager_flag
+        content[flag] = value
     kv = plan.question.kv_cache_dtype
     if kv == "auto" and str(getattr(model, "kv_dtype", "bf16")) == "fp8":
         kv = "fp8"

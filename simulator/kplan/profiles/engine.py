@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kplan.profiles.drafter import Drafter
@@ -102,6 +102,10 @@ class EngineProfile:
         if drafting and self.max_num_seqs_with_drafts is not None:
             seqs = min(seqs, self.max_num_seqs_with_drafts)
         return tier.max_num_batched_tokens, seqs
+
+    def eager(self) -> EngineProfile:
+        """The engine without captured graphs."""
+        return replace(self, graphs=replace(self.graphs, small=(), ranges=()), captured_drafts=False)
 
     def method(self, drafter: Drafter) -> str | None:
         """The engine's name for this drafter's method; None when the engine has none."""

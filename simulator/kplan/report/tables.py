@@ -116,6 +116,7 @@ def _settings(asked: Question) -> Iterable[tuple[str, object]]:
     yield "recorded traces", asked.traces
     yield "engine", asked.engine
     yield "async scheduling", asked.async_scheduling
+    yield "captured graphs", "none" if asked.enforce_eager else None
     yield "SLO on TPOT, ms", asked.slo_tpot_ms
     yield "SLO on TTFT, ms", asked.slo_ttft_ms
     yield "replicas asked for", asked.replicas

@@ -225,6 +225,7 @@ def _question(setup: Setup, judged: Judged, chosen: Evaluated) -> Question:
         gpu_memory_utilization=s.gpu_memory_utilization,
         engine=s.engine,
         async_scheduling=s.async_scheduling,
+        enforce_eager=s.enforce_eager,
         slo_tpot_ms=s.slo_tpot_ms,
         slo_ttft_ms=s.slo_ttft_ms,
         replicas=s.replicas if s.replicas is not None else replicas,

@@ -101,7 +101,7 @@ def prepare(
     """
     hardware = load_hardware(scenario.hardware)
     model, drafter = served(scenario)
-    engine = _scheduled(engine or load_engine(scenario.engine), drafter, scenario)
+    engine = _launched(engine or load_engine(scenario.engine), drafter, scenario)
     calibration = calibration or load_calibration(scenario.calibration or hardware)
     recorded = load_traces(scenario.traces) if scenario.traces else None
     if recorded is not None:
@@ -168,15 +168,17 @@ def served(scenario: Scenario) -> tuple[Model, Drafter]:
     return model, drafter if kv is None else replace(drafter, kv_dtype=kv)
 
 
-def _scheduled(engine: EngineProfile, drafter: Drafter, scenario: Scenario) -> EngineProfile:
-    """The engine with async scheduling on or off as asked; InputError where its method rules that out."""
+def _launched(engine: EngineProfile, drafter: Drafter, scenario: Scenario) -> EngineProfile:
+    """The engine with async scheduling and graphs as asked; InputError where its method rules that out."""
     wanted = scenario.async_scheduling
     if wanted and engine.method(drafter) in engine.sync_methods:
         raise InputError(
             "--async-scheduling", "on", f"{engine.name} schedules synchronously with {scenario.proposer}",
             "leave it out",
         )  # fmt: skip
-    return engine if wanted is None else replace(engine, async_scheduling=wanted)
+    if wanted is not None:
+        engine = replace(engine, async_scheduling=wanted)
+    return engine.eager() if scenario.enforce_eager else engine
 
 
 def _lengths(
