@@ -229,3 +229,18 @@ def test_work_counts_two_flops_per_weight_and_token() -> None:
     norms = (2 * model.model.decoder.layers + 1) * model.model.decoder.hidden
     assert float(work.flops) == pytest.approx(20 * (multiplied - norms), rel=1e-12)
     assert float(work.bytes) == pytest.approx(2 * (multiplied - norms), rel=1e-12)
+
+
+def test_a_large_grid_is_priced_as_its_parts() -> None:
+    """Large grids are shared out over threads, cut along their first axis; an odd length does not divide."""
+    model = latency("eagle")
+    batch, k, context = np.arange(1, 204), np.arange(16), np.linspace(64, 32_768, 40).astype(np.int64)
+
+    def priced(some: np.ndarray) -> np.ndarray:
+        shape = StepShape.decode(some[:, None, None], k[None, :, None], context[None, None, :])
+        return np.asarray(model.step_seconds(shape).total_s)
+
+    whole = priced(batch)
+    assert whole.size * 4 > 400_000
+    few = np.concatenate([priced(batch[at : at + 29]) for at in range(0, 203, 29)])
+    assert np.array_equal(whole, few)

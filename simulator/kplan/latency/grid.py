@@ -6,8 +6,11 @@ priced on the axes that it depends on, and broadcast.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from itertools import pairwise
 
 import numpy as np
 from numba import njit
@@ -27,6 +30,8 @@ from kplan.latency.shape import StepShape
 Counts = NDArray[np.int64]
 Seconds = NDArray[np.float64]
 
+LARGE = 400_000
+"""Numbers above which a grid is priced by several threads."""
 PAIRS = "prefill_qk_tokens"
 """The one count of a shape that may be fractional."""
 
@@ -56,13 +61,29 @@ def price_grid(cost: StepCost, whole: tuple[Counts, ...], pairs: Seconds) -> Sec
     if np.max(k, initial=0) > 0:
         later = _shared(_later_passes_s, cost, drafting, kv + prompt_kv)
     out = np.empty((4, *deep))
-    _price(
-        cost,
-        tuple(np.broadcast_to(column, deep) for column in whole),
-        tuple(np.broadcast_to(column, deep) for column in (pairs, rest, first_rest, later)),
-        out.reshape(4, -1, deep[-1]),
-    )
+    counts = [np.broadcast_to(column, deep) for column in whole]
+    parts = [np.broadcast_to(column, deep) for column in (pairs, rest, first_rest, later)]
+
+    def fill(piece: slice) -> None:
+        own = out[:, piece]
+        cells = np.empty((4, own[0].size // deep[-1], deep[-1]))
+        _price(cost, tuple(each[piece] for each in counts), tuple(each[piece] for each in parts), cells)
+        own[...] = cells.reshape(own.shape)
+
+    pieces = _pieces(deep[0], out.size)
+    if len(pieces) == 1:
+        fill(pieces[0])
+    else:
+        with ThreadPoolExecutor(len(pieces)) as pool:
+            list(pool.map(fill, pieces))
     return out.reshape(4, *grid)
+
+
+def _pieces(rows: int, size: int) -> list[slice]:
+    """Slices of the first axis, one per core for a large grid: compiled code needs no interpreter lock."""
+    workers = min(os.cpu_count() or 1, rows) if size >= LARGE else 1
+    bounds = [rows * i // workers for i in range(workers + 1)]
+    return [slice(first, last) for first, last in pairwise(bounds)]
 
 
 def _shared(price: Callable[..., Seconds], cost: StepCost, *counts: Counts | Seconds) -> Seconds:
@@ -108,7 +129,7 @@ def _later_passes_s(cost: StepCost, drafting: Counts, kv: Counts) -> Seconds:
     return seconds
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _price(cost: StepCost, whole: tuple[Counts, ...], parts: tuple[Seconds, ...], out: Seconds) -> None:
     """Fill ``out`` (4, rows, cells) from columns of one shape, row by row.
 
