@@ -13,7 +13,7 @@ from kplan.cli.options import Json
 if TYPE_CHECKING:
     from kplan.validate.baseline import Baseline
     from kplan.validate.groups import JudgedGroup
-    from kplan.validate.table import JudgedTable, Target
+    from kplan.validate.table import Judged, JudgedTable, Target
 
 SHIPPED, NONE = "shipped", "none"
 """Values of --baseline that are no file."""
@@ -101,14 +101,14 @@ def _print(
 
 
 def _line(judged: JudgedTable) -> list[str]:
-    return _cells(judged.table.name, judged.table.target, judged, judged.best_k_regret)
+    return _cells(judged.table.name, judged.table.target, judged)
 
 
 def _group_line(judged: JudgedGroup) -> list[str]:
-    return _cells(f"{judged.group.name}-* together", judged.group.target, judged, None)
+    return _cells(f"{judged.group.name}-* together", judged.group.target, judged)
 
 
-def _cells(name: str, target: Target, judged: JudgedTable | JudgedGroup, regret: float | None) -> list[str]:
+def _cells(name: str, target: Target, judged: Judged) -> list[str]:
     asked = target.model_dump(exclude_none=True)
     bounds = [f"{what} {'>=' if what == 'sign' else '<='} {bound:.0%}" for what, bound in asked.items()]
     return [
@@ -119,7 +119,7 @@ def _cells(name: str, target: Target, judged: JudgedTable | JudgedGroup, regret:
         _percent(judged.worst),
         _percent(judged.bias, sign="+"),
         _percent(judged.sign_ok),
-        _percent(regret),
+        _percent(judged.best_k_regret),
         ", ".join(bounds) or "-",
         {True: "yes", False: "NO", None: "-"}[judged.passed],
     ]

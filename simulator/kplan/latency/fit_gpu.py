@@ -76,7 +76,7 @@ class _Builder:
         self.residuals.append(Residuals(name, fit.measured_s, fit.predicted_s, tokens, context))
 
     def built(self) -> Calibration:
-        return replace(self.base, **self.sections)  # type: ignore[arg-type]
+        return replace(self.base, **self.sections)  # type: ignore[arg-type]  # each under its field's name
 
 
 def fit_gpu(folder: Path, hardware: Hardware, base: Calibration, timings: HostTimings | None) -> GpuFit:

@@ -1,7 +1,7 @@
 """The host's time per request, from closed loops of a server that schedules synchronously.
 
 Such a server shows its host in every step: TPOT = GPU + step_s + request_s x batch. What the GPU leaves of
-published TPOTs grows with the batch by the same time per request at every tensor-parallel size (29, 30 and 37
+published TPOTs grows with the batch by the same time per request at every tensor-parallel size (26, 29 and 31
 us at TP 2, 4 and 8 of Qwen3-32B on vLLM 0.12.0), while the GPU's share shrinks: so it is the host's.
 """
 

@@ -26,7 +26,7 @@ LOOKUP_RUN = "lookup-run: own Knuth-Morris-Pratt sketch in numba, random tokens,
 JUDGEMENT = "judgement: no public measurement found"
 
 HALF = 0.5
-"""Share of the growth per request that is taken for scheduling."""
+"""Share of the growth per request that async scheduling is taken not to hide."""
 
 UNKNOWN_SHARE = 12**-0.5
 """Standard error of a share of which only 0 to 1 is known."""

@@ -134,6 +134,10 @@ class LatencyModel:
             self.hardware, self.model, self.drafter, self.tp, gpu_memory_utilization, max_num_batched_tokens
         )
 
+    def on(self, calibration: Calibration) -> LatencyModel:
+        """The same replica on another calibration."""
+        return LatencyModel(self.hardware, self.model, self.drafter, calibration, self.tp, self.traits)
+
     def alternate(self) -> LatencyModel | None:
         """The same model on the second source of GEMM times, with the host times fitted beside it.
 
@@ -143,9 +147,7 @@ class LatencyModel:
         of an fp8 model is that of its bf16 products alone.
         """
         other = self.calibration.alternate()
-        if other is None:
-            return None
-        return LatencyModel(self.hardware, self.model, self.drafter, other, self.tp, self.traits)
+        return None if other is None else self.on(other)
 
     def band(self, shape: StepShape) -> tuple[Array, Array]:
         """(low, high) seconds of the step over both GEMM sources; equal when there is one."""

@@ -23,7 +23,7 @@ _NO_ATTENTION = AttentionCost(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Setup:
-    """What a step cost is computed from; ``gemm`` is the fit of bf16 products."""
+    """What a step cost is computed from."""
 
     hardware: Hardware
     model: Model

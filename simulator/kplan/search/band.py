@@ -9,7 +9,7 @@ from kplan.config.plan import Band
 from kplan.registry import PolicySpec
 from kplan.search.choose import choose
 from kplan.search.evaluate import Evaluated, evaluate, meets_slo, paired_speedup
-from kplan.simulate import Drawn, Setup, is_off, prepare, sustained_qps
+from kplan.simulate import Drawn, Setup, is_off, on_calibration, sustained_qps
 
 NEAR = 2
 """A fixed K may win on the other source when it is no further than this from the one chosen."""
@@ -41,7 +41,7 @@ def judge_band(
     calibration = setup.latency.calibration.alternate()
     if calibration is None:
         return None
-    other = prepare(setup.scenario, calibration=calibration, engine=setup.engine)
+    other = on_calibration(setup, calibration)
     done = {}
     for spec in {one.spec.text: one.spec for one in [chosen, *rivals]}.values():
         limit = math.inf  # a rival whose queue grows is slow, so it is not preferred either

@@ -3,7 +3,15 @@
 from kplan.simulate.draw import Drawn, draw_requests
 from kplan.simulate.run import is_off, run_policy, sustained_qps
 from kplan.simulate.settle import Settling, default_requests, settling
-from kplan.simulate.setup import POOL, MeanLengths, Setup, mean_lengths, prepare, with_load
+from kplan.simulate.setup import (
+    POOL,
+    MeanLengths,
+    Setup,
+    mean_lengths,
+    on_calibration,
+    prepare,
+    with_load,
+)
 
 __all__ = [
     "POOL",
@@ -15,6 +23,7 @@ __all__ = [
     "draw_requests",
     "is_off",
     "mean_lengths",
+    "on_calibration",
     "prepare",
     "run_policy",
     "settling",

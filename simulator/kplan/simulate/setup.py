@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,23 +124,24 @@ def prepare(
     latency_table = LatencyModel(hardware, model, drafter, calibration, tp=scenario.tp, traits=traits_table)
     traits_off = engine_traits(engine, None, seats_off, 0)
     latency_off = LatencyModel(hardware, model, None, calibration, tp=scenario.tp, traits=traits_off)
-    largest = tokens + seats * (scenario.max_k + 1)
     prompt_len, output_len = _lengths(scenario, recorded, workload)
     lengths = mean_lengths(prompt_len, output_len)
     kv_tokens_off = latency_off.kv_capacity_tokens(scenario.gpu_memory_utilization, tokens)
-    batches = np.arange(1, max(2, int(min(seats_off, kv_tokens_off / lengths.context))) + 1)
+    batches = max(2, int(min(seats_off, kv_tokens_off / lengths.context)))
     return Setup(
         scenario=scenario,
         hardware=hardware,
         model=model,
         drafter=drafter,
         engine=engine,
-        latency=latency,
-        latency_table=latency_table,
-        latency_off=latency_off,
-        cost_table=latency_table.compile(largest, seats, scenario.max_k),
-        cost=latency.compile(largest, seats, scenario.max_k),
-        cost_off=latency_off.compile(tokens + seats_off, seats_off, 0),
+        **_prices(
+            (latency, latency_table, latency_off),
+            tokens,
+            (seats, seats_off),
+            scenario.max_k,
+            lengths,
+            batches,
+        ),
         kv_tokens=latency.kv_capacity_tokens(scenario.gpu_memory_utilization, tokens),
         kv_tokens_off=kv_tokens_off,
         max_num_seqs=seats,
@@ -148,8 +150,52 @@ def prepare(
         workload=workload,
         recorded=recorded,
         lengths=lengths,
-        off_step_s=latency_off.step_seconds(StepShape.decode(batches, 0, lengths.context)).total_s,
     )
+
+
+def on_calibration(setup: Setup, calibration: Calibration) -> Setup:
+    """The same setup at the prices of another calibration of its GPU; nothing is read or drawn again."""
+    replicas = (setup.latency, setup.latency_table, setup.latency_off)
+    latency, table, off = (replica.on(calibration) for replica in replicas)
+    prices = _prices(
+        (latency, table, off),
+        setup.max_num_batched_tokens,
+        (setup.max_num_seqs, setup.max_num_seqs_off),
+        setup.scenario.max_k,
+        setup.lengths,
+        len(setup.off_step_s),
+    )
+    return replace(setup, **prices)
+
+
+def _prices(
+    replicas: tuple[LatencyModel, LatencyModel, LatencyModel],
+    tokens: int,
+    seats: tuple[int, int],
+    max_k: int,
+    lengths: MeanLengths,
+    batches: int,
+) -> dict[str, Any]:
+    """The priced fields of :class:`Setup`.
+
+    Args:
+        replicas: with a K that never changes, with one that may, without speculation.
+        tokens: token budget of a step; seats: of a replica with speculation, and without.
+        batches: largest batch of ``off_step_s``.
+    """
+    latency, table, off = replicas
+    drafting, plain = seats
+    largest = tokens + drafting * (max_k + 1)
+    steady = StepShape.decode(np.arange(1, batches + 1), 0, lengths.context)
+    return {
+        "latency": latency,
+        "latency_table": table,
+        "latency_off": off,
+        "cost": latency.compile(largest, drafting, max_k),
+        "cost_table": table.compile(largest, drafting, max_k),
+        "cost_off": off.compile(tokens + plain, plain, 0),
+        "off_step_s": off.step_seconds(steady).total_s,
+    }
 
 
 def served(scenario: Scenario) -> tuple[Model, Drafter]:

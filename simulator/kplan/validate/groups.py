@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import Field
 
 from kplan.profiles.schema import Entry
-from kplan.validate.judge import passed, sign_ok
-from kplan.validate.table import JudgedRow, JudgedTable, Metric, Target
+from kplan.validate.judge import errors_of, merits, passed, sign_ok
+from kplan.validate.table import Judged, JudgedTable, Metric, Target
 
 FILE = "published/groups.json"
 
@@ -28,16 +27,10 @@ class Group(Entry):
 
 
 @dataclass(frozen=True)
-class JudgedGroup:
-    """Figures of merit over the rows of all members that count; see :class:`JudgedTable`."""
+class JudgedGroup(Judged):
+    """The rows of all members, judged together; they compare no K."""
 
     group: Group
-    rows: tuple[JudgedRow, ...]
-    mape: float | None
-    worst: float | None
-    bias: float | None
-    sign_ok: float | None
-    passed: bool | None
 
 
 def shipped_groups() -> tuple[Group, ...]:
@@ -58,8 +51,7 @@ def judge_groups(judged: Sequence[JudgedTable]) -> tuple[JudgedGroup, ...]:
 
 def _judge(group: Group, members: Sequence[JudgedTable]) -> JudgedGroup:
     rows = tuple(row for one in members for row in one.rows)
-    errors = np.array([row.error for row in rows if row.counts])
-    mape, worst = float(np.abs(errors).mean()), float(np.abs(errors).max())
+    mape, worst, bias = errors_of([row for row in rows if row.counts])
     signs = [
         (row, one.table.precision)
         for one in members
@@ -69,7 +61,14 @@ def _judge(group: Group, members: Sequence[JudgedTable]) -> JudgedGroup:
     ]
     sign = sign_ok(signs)
     return JudgedGroup(
-        group, rows, mape, worst, float(errors.mean()), sign, passed(group.target, mape, worst, sign, None)
+        rows=rows,
+        mape=mape,
+        worst=worst,
+        bias=bias,
+        sign_ok=sign,
+        best_k_regret=None,
+        passed=passed(group.target, mape, worst, sign, None),
+        group=group,
     )
 
 
@@ -79,14 +78,5 @@ def record(judged: JudgedGroup) -> dict[str, Any]:
         "name": judged.group.name,
         "title": judged.group.title,
         "members": list(judged.group.members),
-        "rows": len(judged.rows),
-        "rows_counted": sum(row.counts for row in judged.rows),
-        "used_in_fit": sum(row.used_in_fit for row in judged.rows),
-        "mape": judged.mape,
-        "worst": judged.worst,
-        "bias": judged.bias,
-        "sign_ok": judged.sign_ok,
-        "best_k_regret": None,
-        "target": judged.group.target.model_dump(exclude_none=True),
-        "passed": judged.passed,
+        **merits(judged, judged.group.target),
     }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from kplan.errors import InputError
 from kplan.validate.table import (
+    Judged,
     JudgedRow,
     JudgedTable,
     Metric,
@@ -31,9 +33,7 @@ def judge(table: PublishedTable, predictions: Sequence[Prediction]) -> JudgedTab
         )
     rows = tuple(JudgedRow(row, each) for row, each in zip(table.rows, predictions, strict=True))
     counting = [row for row in rows if row.counts]
-    errors = np.array([row.error for row in counting])
-    mape = float(np.abs(errors).mean()) if counting else None
-    worst = float(np.abs(errors).max()) if counting else None
+    mape, worst, bias = errors_of(counting)
     speedup = table.metric is Metric.SPEEDUP
     sign = sign_ok([(row, table.precision) for row in counting]) if speedup else None
     regret = best_k_regret(table, counting)
@@ -42,11 +42,35 @@ def judge(table: PublishedTable, predictions: Sequence[Prediction]) -> JudgedTab
         rows=rows,
         mape=mape,
         worst=worst,
-        bias=float(errors.mean()) if counting else None,
+        bias=bias,
         sign_ok=sign,
         best_k_regret=regret,
         passed=passed(table.target, mape, worst, sign, regret),
     )
+
+
+def errors_of(rows: Sequence[JudgedRow]) -> tuple[float | None, float | None, float | None]:
+    """Mean and largest absolute relative error, and the mean with its sign; None without a row."""
+    if not rows:
+        return None, None, None
+    errors = np.array([row.error for row in rows])
+    return float(np.abs(errors).mean()), float(np.abs(errors).max()), float(errors.mean())
+
+
+def merits(judged: Judged, target: Target) -> dict[str, Any]:
+    """What the JSON of a table and of a group share."""
+    return {
+        "rows": len(judged.rows),
+        "rows_counted": sum(row.counts for row in judged.rows),
+        "used_in_fit": sum(row.used_in_fit for row in judged.rows),
+        "mape": judged.mape,
+        "worst": judged.worst,
+        "bias": judged.bias,
+        "sign_ok": judged.sign_ok,
+        "best_k_regret": judged.best_k_regret,
+        "target": target.model_dump(exclude_none=True),
+        "passed": judged.passed,
+    }
 
 
 def best_k_regret(table: PublishedTable, rows: Sequence[JudgedRow]) -> float | None:

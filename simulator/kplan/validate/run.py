@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 from kplan.errors import InfeasibleError, InputError
-from kplan.validate.judge import judge
+from kplan.validate.judge import judge, merits
 from kplan.validate.predict import load_predictor
 from kplan.validate.table import JudgedTable, PublishedTable
 
@@ -71,16 +71,7 @@ def record(judged: JudgedTable, *, rows: bool = False) -> dict[str, Any]:
         "source": table.source,
         "trust": table.trust.value,
         "metric": table.metric.value,
-        "rows": len(judged.rows),
-        "rows_counted": sum(row.counts for row in judged.rows),
-        "used_in_fit": sum(row.used_in_fit for row in judged.rows),
-        "mape": judged.mape,
-        "worst": judged.worst,
-        "bias": judged.bias,
-        "sign_ok": judged.sign_ok,
-        "best_k_regret": judged.best_k_regret,
-        "target": table.target.model_dump(exclude_none=True),
-        "passed": judged.passed,
+        **merits(judged, table.target),
         "note": table.note,
     }
     if rows:

@@ -144,8 +144,8 @@ class JudgedRow:
 
 
 @dataclass(frozen=True)
-class JudgedTable:
-    """A table with its figures of merit over the rows that count; None where one does not apply.
+class Judged:
+    """Predictions with their figures of merit over the rows that count; None where one does not apply.
 
     Attributes:
         mape, worst: mean and largest absolute relative error.
@@ -153,10 +153,9 @@ class JudgedTable:
         sign_ok: share of rows where predicted and measured speedup lie on the same side of 1.
         best_k_regret: how much worse the K that kplan prefers was measured to be than the best measured K,
             the largest over the comparisons.
-        passed: every target reached; None when the table has none.
+        passed: every target reached; None when there is none.
     """
 
-    table: PublishedTable
     rows: tuple[JudgedRow, ...]
     mape: float | None
     worst: float | None
@@ -164,3 +163,10 @@ class JudgedTable:
     sign_ok: float | None
     best_k_regret: float | None
     passed: bool | None
+
+
+@dataclass(frozen=True)
+class JudgedTable(Judged):
+    """One table, judged."""
+
+    table: PublishedTable
