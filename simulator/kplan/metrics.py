@@ -96,8 +96,7 @@ def measure(fleet: Fleet, scale: float = 1.0) -> Measured:
     window, emitted = [], []
     growth = noise = arrived = 0.0
     for replica in fleet.replicas:
-        req, m, limits = replica.requests, replica.machine, replica.limits
-        rows = slice(limits.window_from, limits.window_to)
+        req, m, rows = replica.requests[replica.admitted], replica.machine, replica.window
         first_s = req.first_token_s - req.arrival_s
         with np.errstate(divide="ignore", invalid="ignore"):
             spread = (req.finish_s - req.first_token_s) / (req.output_len - 1)
@@ -111,11 +110,11 @@ def measure(fleet: Fleet, scale: float = 1.0) -> Measured:
         share = np.full(int(inside.sum()), scale / (close_s - open_s))
         done.append(np.column_stack([first_s[inside], token_s[inside], share]))
         emitted.append(m.sums[W_EMITTED])
-        if not limits.closed:
+        if not replica.limits.closed:
             up, chance = _backlog(req.arrival_s, req.finish_s, rows)
             growth += up
             noise += chance
-            arrived += limits.window_to - limits.window_from
+            arrived += rows.stop - rows.start
     machines = [replica.machine for replica in fleet.replicas]
     return Measured(
         ttft_s=np.concatenate(ttft),
@@ -128,9 +127,9 @@ def measure(fleet: Fleet, scale: float = 1.0) -> Measured:
         batch_steps=np.sum([m.batch_steps for m in machines], axis=0),
         backlog_share=growth / arrived if arrived else 0.0,
         backlog_noise=noise / arrived if arrived else 0.0,
-        requests=sum(len(r.requests) for r in fleet.replicas),
+        requests=sum(len(r.admitted) for r in fleet.replicas),
         steps=int(sum(m.counters[STEPS] for m in machines)),
-        output_tokens=int(sum(r.requests.emitted.sum() for r in fleet.replicas)),
+        output_tokens=int(sum(r.requests.emitted[r.admitted].sum() for r in fleet.replicas)),
         preemptions=int(sum(m.counters[PREEMPTIONS] for m in machines)),
     )
 

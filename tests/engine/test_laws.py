@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kplan.engine import Limits, Load, Replica, Traces, kernel
+from kplan.engine.arrive import next_arrival
 from kplan.engine.execute import execute
 from kplan.engine.schedule import schedule
 from kplan.engine.state import DECODES, FREE_BLOCKS, PREEMPTED, RUNNING, SCHEDULED_TOKENS
@@ -85,12 +86,12 @@ def test_no_step_exceeds_its_bounds(scene: tuple[Load, Limits], k: int) -> None:
     load, limits = scene
     replica = Replica(load, limits, price(), ByTable([k]))
     req, m = replica.requests, replica.machine
-    scratch = np.zeros(limits.max_num_seqs, np.int64)
+    scratch = replica.k_each
     while not replica.done:
         batch = schedule(req, m, limits)
         if batch == 0:
             if m.counters[PREEMPTED] == 0:
-                m.clock[0] = kernel.next_arrival(req, m)
+                m.clock[0] = next_arrival(req, m)
             continue
         ids = m.rows["running"][: m.counters[RUNNING]]
         assert len(set(ids.tolist())) == len(ids) <= limits.max_num_seqs

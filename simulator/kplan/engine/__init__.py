@@ -1,7 +1,29 @@
 """The serving engine: scheduler, KV blocks, compiled step, replicas and the SimPy server around them."""
 
+from kplan.engine.load import Load, Prefix, clients_of
 from kplan.engine.replica import BatchCost, Replica
-from kplan.engine.server import Fleet, serve
-from kplan.engine.state import Limits, Load, Traces
+from kplan.engine.server import (
+    Fleet,
+    deal,
+    least_outstanding,
+    round_robin,
+    serve_apart,
+    serve_routed,
+)
+from kplan.engine.state import Limits, Traces
 
-__all__ = ["BatchCost", "Fleet", "Limits", "Load", "Replica", "Traces", "serve"]
+__all__ = [
+    "BatchCost",
+    "Fleet",
+    "Limits",
+    "Load",
+    "Prefix",
+    "Replica",
+    "Traces",
+    "clients_of",
+    "deal",
+    "least_outstanding",
+    "round_robin",
+    "serve_apart",
+    "serve_routed",
+]

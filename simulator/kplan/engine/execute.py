@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kplan.engine.arrive import send_next, waiting
+from kplan.engine.price import offer, price, verdict
 from kplan.engine.schedule import free_blocks
 from kplan.engine.state import (
+    ADMITTED,
     DECODES,
     DRAFT_S,
+    ENDED,
     FINISHED,
+    FREE_BLOCKS,
     I64,
-    KNOWN,
-    NEXT_WAITING,
+    LOGGED,
     OVERHEAD_S,
+    PREEMPTIONS,
     PREFILLS,
     RUNNING,
     SAMPLING_S,
@@ -28,135 +32,18 @@ from kplan.engine.state import (
     W_OPEN_S,
     W_PROPOSED,
     W_STEPS,
+    WINDOW_FROM,
+    WINDOW_TO,
     Limits,
     Machine,
     Requests,
     Traces,
 )
-from kplan.latency.compiled import StepCost, step_parts
+from kplan.jit import inline
+from kplan.latency.compiled import StepCost
 
 
-@njit(cache=True)
-def _verdict(req: Requests, traces: Traces, r: int, drafts: int) -> int:
-    """Tokens that a verification of ``drafts`` tokens emits for request ``r`` at its present position."""
-    c = req[r].emitted
-    return int(min(int(traces.acc[req[r].trace_at + c]), drafts + 1, req[r].output_len - c))
-
-
-@njit(cache=True)
-def _offer(req: Requests, traces: Traces, r: int, position: int, k: int) -> int:
-    """Drafts that the proposer really has at ``position`` when asked for ``k``."""
-    if position >= req[r].output_len:
-        return 0
-    return min(k, int(traces.drafted[req[r].trace_at + position]))
-
-
-@njit(cache=True)
-def useful_drafts(req: Requests, m: Machine, limits: Limits, traces: Traces, row: int) -> int:
-    """The oracle's knowledge: drafts of the coming proposal that would be accepted and still needed."""
-    r = m.rows[row].running
-    c = req[r].emitted
-    if not limits.k_now:
-        if m.rows[row].decodes == 1:
-            c += _verdict(req, traces, r, req[r].drafts)
-        elif req[r].computed + m.rows[row].chunk == req[r].prompt_len + c:
-            c += 1
-        else:
-            return 0
-    elif m.rows[row].decodes == 0:
-        return 0
-    if c >= req[r].output_len:
-        return 0
-    at = req[r].trace_at + c
-    useful = min(int(traces.acc[at]), req[r].output_len - c) - 1
-    return int(min(useful, int(traces.drafted[at]), limits.max_k))
-
-
-@njit(cache=True)
-def steady_step_s(cost: StepCost, requests: int, kv_tokens: int, tokens: int, depth: int) -> float:
-    """Seconds of a decode step over ``kv_tokens`` of context: verify ``tokens``, draft ``depth`` deep."""
-    qk = int(tokens * (kv_tokens / max(requests, 1)))
-    parts = step_parts(cost, requests, tokens, kv_tokens, qk, 0, 0, 0, 0.0, tokens, requests, depth)
-    return parts[0] + parts[1] + parts[2] + parts[3]
-
-
-@njit(cache=True)
-def choose_oracle(
-    req: Requests, m: Machine, limits: Limits, traces: Traces, cost: StepCost, k_each: I64
-) -> int:
-    """Fill ``k_each`` with the useful drafts of every row, cut at the depth with the most tokens per second.
-
-    A drafter runs as many passes as its deepest request asks for, so in a large batch one long acceptance
-    is not worth the passes it costs everybody; the cut is chosen by pricing every depth. Returns that depth.
-    """
-    n = m.counters[RUNNING]
-    total_kv = 0
-    requests = 0
-    at_least = np.zeros(limits.max_k + 2, np.int64)
-    for row in range(n):
-        k_each[row] = 0
-        if m.rows[row].chunk == 0:
-            continue
-        k_each[row] = useful_drafts(req, m, limits, traces, row)
-        requests += 1
-        r = m.rows[row].running
-        total_kv += req[r].prompt_len + req[r].emitted
-        for depth in range(1, k_each[row] + 1):
-            at_least[depth] += 1
-    best, best_rate = 0, 0.0
-    drafts = 0
-    for depth in range(limits.max_k + 1):
-        drafts += at_least[depth]
-        tokens = requests + drafts
-        rate = tokens / steady_step_s(cost, requests, total_kv, tokens, depth)
-        if rate > best_rate:
-            best, best_rate = depth, rate
-    for row in range(n):
-        k_each[row] = min(k_each[row], best)
-    return best
-
-
-@njit(cache=True)
-def _price(
-    req: Requests, m: Machine, limits: Limits, traces: Traces, cost: StepCost, k: int, each: bool, k_each: I64
-) -> tuple[float, float, float, float]:
-    """Seconds of the step that was scheduled. In the k_now flavour, settles this step's drafts first."""
-    tokens = kv = qk = prefill_tokens = prefill_kv = 0
-    prefill_qk = 0.0
-    deepest = k
-    if each:
-        deepest = 0
-        for row in range(m.counters[RUNNING]):
-            if m.rows[row].chunk > 0:
-                deepest = max(deepest, k_each[row])
-    for row in range(m.counters[RUNNING]):
-        q = m.rows[row].chunk
-        if q == 0:
-            continue
-        r = m.rows[row].running
-        if m.rows[row].decodes == 1:
-            if limits.k_now:
-                asked = k_each[row] if each else k
-                req[r].drafts = _offer(req, traces, r, req[r].emitted, min(asked, q - 1))
-                q = 1 + req[r].drafts
-                m.rows[row].chunk = q
-            context = req[r].computed + 1
-            tokens += q
-            kv += context
-            qk += q * context
-        else:
-            done = req[r].computed
-            prefill_tokens += q
-            prefill_kv += done + q
-            prefill_qk += q * (done + 0.5 * q)
-    decodes, prefills = m.counters[DECODES], m.counters[PREFILLS]
-    return step_parts(
-        cost, decodes, tokens, kv, qk, prefills, prefill_tokens, prefill_kv, prefill_qk,
-        tokens + prefills, decodes + prefills, deepest,
-    )  # fmt: skip
-
-
-@njit(cache=True)
+@inline
 def execute(
     req: Requests, m: Machine, limits: Limits, traces: Traces, cost: StepCost, k: int, each: bool, k_each: I64
 ) -> float:
@@ -164,36 +51,59 @@ def execute(
 
     Advances the clock, emits tokens, finishes requests, proposes the next drafts; returns the seconds taken.
     """
-    verify_s, draft_s, sampling_s, overhead_s = _price(req, m, limits, traces, cost, k, each, k_each)
+    parts = price(req, m, limits, traces, cost, k, each, k_each)
+    return commit(req, m, limits, traces, parts, 0.0, k, each, k_each)
+
+
+@inline
+def commit(
+    req: Requests,
+    m: Machine,
+    limits: Limits,
+    traces: Traces,
+    parts: tuple[float, float, float, float],
+    wait_s: float,
+    k: int,
+    each: bool,
+    k_each: I64,
+) -> float:
+    """Take the step as run, ``wait_s`` later than its ``parts`` (see price) say; seconds taken."""
+    count, rows, k_steps = m.counters, m.rows, m.k_steps
+    acc, drafted = traces.acc, traces.drafted
+    verify_s, draft_s, sampling_s, overhead_s = parts
+    overhead_s += wait_s
     step_s = verify_s + draft_s + sampling_s + overhead_s
     start_s = m.clock[0]
     end_s = start_s + step_s
-    batch = m.counters[DECODES] + m.counters[PREFILLS]
-    known = len(req)
-    measured = m.counters[NEXT_WAITING] > limits.window_from and m.counters[NEXT_WAITING] <= limits.window_to
-    emitted = decode_emitted = proposed = context = 0
-    kept = 0
-    for row in range(m.counters[RUNNING]):
-        r = m.rows[row].running
-        q = m.rows[row].chunk
+    batch = count[DECODES] + count[PREFILLS]
+    measured = count[WINDOW_FROM] < count[ADMITTED] <= count[WINDOW_TO]
+    used_blocks = limits.total_blocks - count[FREE_BLOCKS]
+    running = count[RUNNING]
+    emitted = decode_emitted = proposed = accepted = context = ended = 0
+    kept = tokens = 0
+    for row in range(count[RUNNING]):
+        r = rows[row].running
+        q = rows[row].chunk
+        tokens += q
         finished = False
-        if q > 0 and m.rows[row].decodes == 1:
+        if q > 0 and rows[row].decodes == 1:
             drafts = req[r].drafts
-            right = min(int(traces.acc[req[r].trace_at + req[r].emitted]) - 1, drafts)
-            n = _verdict(req, traces, r, drafts)
+            right = min(int(acc[req[r].trace_at + req[r].emitted]) - 1, drafts)
+            n = verdict(req, acc, r, drafts)
             context += req[r].computed + 1
             req[r].emitted += n
             req[r].computed += n
             req[r].steps += 1
             req[r].proposed += drafts
             req[r].accepted += right
-            m.rows[row].proposed = drafts
-            m.rows[row].accepted = right
+            rows[row].proposed = drafts
+            rows[row].accepted = right
             emitted += n
             decode_emitted += n
             proposed += drafts
+            accepted += right
             if measured:
-                m.k_steps[drafts] += 1
+                k_steps[drafts] += 1
             finished = req[r].emitted >= req[r].output_len
         elif q > 0:
             req[r].computed += q
@@ -205,21 +115,43 @@ def execute(
                 finished = req[r].emitted >= req[r].output_len
         if finished:
             req[r].finish_s = end_s
-            free_blocks(req, m, r)
-            m.counters[FINISHED] += 1
-            if limits.closed and m.counters[KNOWN] < known:
-                req[m.counters[KNOWN]].arrival_s = end_s
-                m.counters[KNOWN] += 1
+            free_blocks(req, m, limits, r)
+            count[FINISHED] += 1
+            m.ended[ended] = r
+            ended += 1
+            send_next(req, m, limits, r)
             continue
         decoding = req[r].computed + 1 == req[r].prompt_len + req[r].emitted and req[r].emitted > 0
         if q > 0 and decoding and not limits.k_now:
             asked = k_each[row] if each else k
-            req[r].drafts = _offer(req, traces, r, req[r].emitted, asked)
-        m.rows[kept].running = r
+            req[r].drafts = offer(req, drafted, r, req[r].emitted, asked)
+        rows[kept].running = r
         kept += 1
-    m.counters[RUNNING] = kept
-    m.counters[STEPS] += 1
+    count[RUNNING] = kept
+    count[ENDED] = ended
+    count[STEPS] += 1
     m.clock[0] = end_s
+    if len(m.log) > 0:
+        step = m.log[count[LOGGED]]
+        count[LOGGED] += 1
+        step.start_s = start_s
+        step.verify_s = verify_s
+        step.draft_s = draft_s
+        step.sampling_s = sampling_s
+        step.overhead_s = overhead_s
+        step.context = context
+        step.batch = batch
+        step.decodes = count[DECODES]
+        step.tokens = tokens
+        step.k = k
+        step.proposed = proposed
+        step.accepted = accepted
+        step.emitted = emitted
+        step.finished = ended
+        step.running = running
+        step.waiting = waiting(m)
+        step.used_blocks = used_blocks
+        step.preemptions = count[PREEMPTIONS]
     if measured:
         s = m.sums
         if np.isnan(s[W_OPEN_S]):
@@ -231,7 +163,7 @@ def execute(
         s[OVERHEAD_S] += overhead_s
         s[W_STEPS] += 1
         s[W_BATCH] += batch
-        s[W_DECODES] += m.counters[DECODES]
+        s[W_DECODES] += count[DECODES]
         s[W_EMITTED] += emitted
         s[W_DECODE_EMITTED] += decode_emitted
         s[W_PROPOSED] += proposed

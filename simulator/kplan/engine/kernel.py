@@ -9,14 +9,16 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from kplan.engine.execute import choose_oracle, execute, useful_drafts
+from kplan.engine.arrive import next_arrival
+from kplan.engine.execute import execute
+from kplan.engine.price import choose_oracle, useful_drafts
 from kplan.engine.schedule import schedule
 from kplan.engine.state import (
     DECODES,
+    EXPECTED,
     FINISHED,
     I64,
-    KNOWN,
-    NEXT_WAITING,
+    LOGGED,
     PREEMPTED,
     PREFILLS,
     RUNNING,
@@ -25,31 +27,18 @@ from kplan.engine.state import (
     Requests,
     Traces,
 )
+from kplan.jit import bare, inline
 from kplan.latency.compiled import StepCost
 
 # what :func:`next_batch` answers instead of a batch size, and ``run`` when it stops
 DONE = 0  # every request is finished
-PAUSED = -1  # the clock reached ``until``
+PAUSED = -1  # the clock reached ``until``, or as many steps as asked were run
+FULL = -3  # the log of steps has no room for another
 IDLE = -2  # nothing to do before the next arrival, which is not known yet
 
 # how K is chosen without Python
 BY_TABLE = 0
 BY_ORACLE = 1
-
-
-@njit(cache=True)
-def next_arrival(req: Requests, m: Machine) -> float:
-    """Seconds of the next known arrival that was not admitted, infinity when there is none."""
-    r = m.counters[NEXT_WAITING]
-    return float(req[r].arrival_s) if r < m.counters[KNOWN] else np.inf
-
-
-@njit(cache=True)
-def waiting(req: Requests, m: Machine) -> int:
-    """Requests that have arrived, or were preempted, and do not run."""
-    known = m.counters[KNOWN]
-    arrived = np.searchsorted(req.arrival_s[:known], m.clock[0], side="right")
-    return int(max(arrived - m.counters[NEXT_WAITING], 0) + m.counters[PREEMPTED])
 
 
 @njit(cache=True)
@@ -68,18 +57,19 @@ def look(
         seen: (5, B) request, position, context, last proposed, last accepted.
         future: (B,) useful drafts, empty unless ``with_future``.
     """
-    batch = m.counters[DECODES] + m.counters[PREFILLS]
+    count, seats = m.counters, m.rows
+    batch = count[DECODES] + count[PREFILLS]
     rows = np.empty(batch, np.int64)
-    decode_rows = np.empty(m.counters[DECODES], np.int64)
+    decode_rows = np.empty(count[DECODES], np.int64)
     seen = np.empty((5, batch), np.int64)
     future = np.empty(batch if with_future else 0, np.int64)
     i = d = 0
-    for row in range(m.counters[RUNNING]):
-        if m.rows[row].chunk == 0:
+    for row in range(count[RUNNING]):
+        if seats[row].chunk == 0:
             continue
-        r = m.rows[row].running
+        r = seats[row].running
         rows[i] = row
-        if m.rows[row].decodes == 1:
+        if seats[row].decodes == 1:
             decode_rows[d] = row
             d += 1
         seen[0, i] = r
@@ -93,18 +83,20 @@ def look(
     return rows, decode_rows, seen, future
 
 
-@njit(cache=True)
+@inline
 def next_batch(req: Requests, m: Machine, limits: Limits, until: float) -> int:
     """Schedule the next step, the clock moved on to the next arrival where nothing can run before.
 
     Returns:
-        Its batch size (> 0), or DONE, PAUSED or IDLE; no step starts at or after ``until`` seconds.
+        Its batch size (> 0), or DONE, PAUSED, IDLE or FULL; no step starts at or after ``until`` seconds.
     """
+    if 0 < len(m.log) <= m.counters[LOGGED]:
+        return FULL
     while m.clock[0] < until:
         batch = schedule(req, m, limits)
         if batch > 0:
             return int(batch)
-        if m.counters[FINISHED] == len(req):
+        if m.counters[FINISHED] == m.counters[EXPECTED]:
             return DONE
         if m.counters[PREEMPTED] > 0:  # the last request preempted itself: it is admitted again now
             continue
@@ -115,7 +107,7 @@ def next_batch(req: Requests, m: Machine, limits: Limits, until: float) -> int:
     return PAUSED
 
 
-@njit(cache=True)
+@bare
 def run(
     req: Requests,
     m: Machine,
@@ -126,8 +118,10 @@ def run(
     table: I64,
     k_each: I64,
     until: float,
+    steps: int,
 ) -> int:
-    """Run whole stretches without Python, until every request is finished or the clock reaches ``until``.
+    """Run whole stretches without Python: until every request is finished, the clock reaches ``until`` or
+    ``steps`` were run.
 
     Args:
         mode: BY_TABLE or BY_ORACLE.
@@ -135,7 +129,7 @@ def run(
         k_each: (max_num_seqs,) scratch for per-request K.
         until: seconds; no step starts at or after it.
     """
-    while True:
+    for _ in range(steps):
         batch = next_batch(req, m, limits, until)
         if batch <= 0:
             return int(batch)
@@ -146,3 +140,4 @@ def run(
             execute(req, m, limits, traces, cost, k, True, k_each)
         else:
             execute(req, m, limits, traces, cost, table[batch], False, k_each)
+    return PAUSED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kplan.engine import kernel
-from kplan.engine.execute import execute, steady_step_s
+from kplan.engine.arrive import waiting
+from kplan.engine.execute import execute
+from kplan.engine.load import Load, check_fits, new_machine, new_requests
+from kplan.engine.price import steady_step_s
 from kplan.engine.state import (
+    ADMITTED,
+    ENDED,
+    EXPECTED,
     FINISHED,
     FREE_BLOCKS,
     I64,
+    KNOWN,
+    LOGGED,
+    WINDOW_FROM,
+    WINDOW_TO,
     Limits,
-    Load,
     Machine,
     Requests,
-    new_machine,
-    new_requests,
+    Steps,
 )
 from kplan.errors import InputError, KplanError
 from kplan.latency.compiled import StepCost
@@ -46,16 +54,45 @@ class BatchCost:
         return float(steady_step_s(self.cost, self.batch, self.kv_tokens, tokens, depth))
 
 
+@dataclass(frozen=True)
+class Decision:
+    """A policy's choice for one step: ``k`` for all, or ``Replica.k_each`` with ``k`` the deepest.
+
+    Attributes:
+        rows, request: of those that decode in it.
+        teaches: the policy observes the step.
+    """
+
+    k: int
+    each: bool
+    batch: int
+    rows: I64
+    request: I64
+    teaches: bool
+
+
+LOG_STEPS = 65_536
+"""Step records kept before they are handed on."""
+
+
 class Replica:
     """A step loop over the arrays of :mod:`kplan.engine.state`.
 
     Args:
-        load: the requests it will serve, in order of arrival.
+        load: the requests of the fleet, in order of arrival.
         limits: the engine's bounds and flavour.
         cost: compiled step cost.
         policy: a fresh policy; one instance serves one replica.
+        requests: the fleet's records (see new_requests); None: this replica is all of it.
+        mine: the requests of ``load`` that it serves, in order of arrival; None: all of them.
+        clients: of a closed loop, bound to this replica; None: all of them.
+        handed: it is handed its requests one by one (:meth:`offer`) instead.
         observe_lag: steps by which ``observe`` trails the engine (1 under overlapped scheduling).
         compiled: False forces the Python path, which must give identical bytes.
+        record: is given the STEP records, some at a time; :meth:`flush` gives it the last.
+
+    Raises:
+        InputError: a request needs more KV tokens than the replica has.
     """
 
     def __init__(
@@ -65,21 +102,31 @@ class Replica:
         cost: StepCost,
         policy: Policy,
         *,
+        requests: Requests | None = None,
+        mine: I64 | None = None,
+        clients: int | None = None,
+        handed: bool = False,
         observe_lag: int = 0,
         compiled: bool = True,
+        record: Callable[[Steps], None] | None = None,
     ) -> None:
-        self.limits, self.cost, self.traces = limits, cost, load.traces
-        self._requests: Requests = new_requests(load)
-        self.machine: Machine = new_machine(load, limits)
+        unit_tokens = 0 if load.prefix is None else load.prefix.unit_tokens
+        self.limits = limits = limits._replace(unit_tokens=unit_tokens, thinks=load.thinks)
+        check_fits(load, limits)
+        self.cost, self.traces = cost, load.traces
+        self.records: Requests = new_requests(load) if requests is None else requests
+        share = None if handed else np.arange(len(load)) if mine is None else mine
+        log = 0 if record is None else LOG_STEPS
+        self.machine: Machine = new_machine(self.records, load, limits, share, clients, log)
+        self._record = record
         self._policy = policy
         self._observer = policy if isinstance(policy, Observer) else None
         self._lag = observe_lag
         self._late: deque[StepOutcome] = deque()
-        self._k_each: I64 = np.zeros(limits.max_num_seqs, np.int64)
+        self.k_each: I64 = np.zeros(limits.max_num_seqs + limits.max_k + 1, np.int64)
         info = getattr(policy, "info", None)
         self._sees_future = isinstance(info, PolicyInfo) and info.needs_future
-        n = len(load)
-        self._last: I64 = np.zeros((2, n), np.int64)
+        self._last: I64 = np.zeros((2, len(load)), np.int64)
         self._table: I64 | None = None
         self._mode = kernel.BY_TABLE
         if compiled and isinstance(policy, TablePolicy) and _table_is_the_rule(type(policy)):
@@ -95,51 +142,104 @@ class Replica:
 
     @property
     def requests(self) -> Any:
-        """The REQUEST records, by column as attributes (``requests.finish_s``)."""
-        return self._requests.view(np.recarray)
+        """The fleet's REQUEST records, by column as attributes (``requests.finish_s``)."""
+        return self.records.view(np.recarray)
+
+    @property
+    def admitted(self) -> I64:
+        """Numbers of the requests it admitted, in that order."""
+        return self.machine.queue[: self.machine.counters[ADMITTED]]
+
+    @property
+    def window(self) -> slice:
+        """The part of ``admitted`` whose steps were measured."""
+        return slice(int(self.machine.counters[WINDOW_FROM]), int(self.machine.counters[WINDOW_TO]))
 
     @property
     def done(self) -> bool:
         """Every request is finished."""
-        return int(self.machine.counters[FINISHED]) == len(self._requests)
+        return int(self.machine.counters[FINISHED]) == int(self.machine.counters[EXPECTED])
 
-    def advance(self, until: float = np.inf) -> int:
-        """Run steps until everything is finished, idle, or the clock reaches ``until`` (see kernel.run)."""
+    @property
+    def ended(self) -> I64:
+        """Numbers of the requests that finished in the latest step."""
+        return self.machine.ended[: self.machine.counters[ENDED]]
+
+    def offer(self, request: int, arrival_s: float) -> None:
+        """Hand it a request that arrives now; times must not decrease."""
+        count = self.machine.counters
+        self.records["arrival_s"][request] = arrival_s
+        self.machine.source[count[KNOWN]] = request
+        count[KNOWN] += 1
+        count[EXPECTED] += 1
+
+    def make_log_room(self) -> None:
+        """Hand on the step records when there is no room for another."""
+        if self._record is not None and self.machine.counters[LOGGED] == LOG_STEPS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand on the step records written since the last time."""
+        if self._record is not None:
+            self._record(self.machine.log[: self.machine.counters[LOGGED]].copy())
+            self.machine.counters[LOGGED] = 0
+
+    def advance(self, until: float = np.inf, steps: int = 2**62) -> int:
+        """Run until everything is finished or idle, the clock reaches ``until``, or ``steps`` were run.
+
+        Returns:
+            DONE, IDLE or PAUSED (see kernel).
+        """
+        while (status := self._advance(until, steps)) == kernel.FULL:
+            self.flush()
+        return status
+
+    def _advance(self, until: float, steps: int) -> int:
         if self._table is not None:
             return int(
                 kernel.run(
-                    self._requests, self.machine, self.limits, self.traces, self.cost,
-                    self._mode, self._table, self._k_each, until,
+                    self.records, self.machine, self.limits, self.traces, self.cost,
+                    self._mode, self._table, self.k_each, until, steps,
                 )
             )  # fmt: skip
-        return self._advance_python(until)
-
-    def _advance_python(self, until: float) -> int:
-        while True:
-            batch = int(kernel.next_batch(self._requests, self.machine, self.limits, until))
+        for _ in range(steps):
+            batch = int(kernel.next_batch(self.records, self.machine, self.limits, until))
             if batch <= 0:
                 return batch
             self._step(batch)
+        return kernel.PAUSED
 
     def _step(self, batch: int) -> None:
-        req, m, limits = self._requests, self.machine, self.limits
+        decision = self.decide(batch)
+        k, each = decision.k, decision.each
+        step_s = execute(
+            self.records, self.machine, self.limits, self.traces, self.cost, k, each, self.k_each
+        )
+        self.learn(decision, float(step_s))
+
+    def decide(self, batch: int) -> Decision:
+        """What the policy makes of the step that is built."""
+        req, m, limits = self.records, self.machine, self.limits
         rows, decode_rows, seen, future = kernel.look(
             req, m, limits, self.traces, self._last, self._sees_future
         )
         # SGLang runs prompts on their own: nothing is drafted in such a step and nothing is learnt from it
-        prefill_alone = limits.k_now and len(decode_rows) == 0
-        k, each = (0, False) if prefill_alone else self._choose(batch, rows, seen, future)
-        request = m.rows["running"][decode_rows]
-        step_s = float(execute(req, m, limits, self.traces, self.cost, k, each, self._k_each))
-        if prefill_alone:
+        alone = limits.k_now and len(decode_rows) == 0
+        k, each = (0, False) if alone else self._choose(batch, rows, seen, future)
+        return Decision(k, each, batch, decode_rows, m.rows["running"][decode_rows], teaches=not alone)
+
+    def learn(self, decision: Decision, step_s: float) -> None:
+        """Let the policy observe the step that was run, as late as the engine would."""
+        if not decision.teaches:
             return
+        rows = self.machine.rows
         self._late.append(
             StepOutcome(
-                batch=batch,
+                batch=decision.batch,
                 step_s=step_s,
-                request=request,
-                proposed=m.rows["proposed"][decode_rows],
-                accepted=m.rows["accepted"][decode_rows],
+                request=decision.request,
+                proposed=rows["proposed"][decision.rows],
+                accepted=rows["accepted"][decision.rows],
             )
         )
         while len(self._late) > self._lag:
@@ -151,12 +251,12 @@ class Replica:
                     self._observer.observe(outcome)
 
     def _choose(self, batch: int, rows: I64, seen: I64, future: I64) -> tuple[int, bool]:
-        """Ask the policy; returns (K for all, False) or (deepest K, True) with ``_k_each`` filled."""
-        req, m, limits = self._requests, self.machine, self.limits
+        """Ask the policy; returns (K for all, False) or (deepest K, True) with ``k_each`` filled."""
+        m, limits = self.machine, self.limits
         view = StepView(
             now_s=float(m.clock[0]),
             batch=batch,
-            waiting=int(kernel.waiting(req, m)),
+            waiting=int(waiting(m)),
             kv_free_tokens=int(m.counters[FREE_BLOCKS]) * limits.block_tokens,
             max_k=limits.max_k,
             request=seen[0],
@@ -172,8 +272,8 @@ class Replica:
         each = _checked(chosen, batch, self._policy)
         if isinstance(each, int):
             return min(each, limits.max_k), False
-        self._k_each[rows] = np.minimum(each, limits.max_k)
-        return int(self._k_each[rows].max(initial=0)), True
+        self.k_each[rows] = np.minimum(each, limits.max_k)
+        return int(self.k_each[rows].max(initial=0)), True
 
 
 @contextmanager

@@ -7,52 +7,70 @@ newest one, which is recomputed later. SGLang: a waiting prompt is run before, a
 
 from __future__ import annotations
 
-from numba import njit
-
+from kplan.engine.arrive import queue_arrivals
+from kplan.engine.prefix import blocks_to_revive, found, hold, keep, let_go, make_room
 from kplan.engine.state import (
+    ADMITTED,
     DECODES,
     FREE_BLOCKS,
-    KNOWN,
-    NEXT_WAITING,
     PEAK_BLOCKS,
     PREEMPTED,
     PREEMPTIONS,
     PREFILLS,
+    QUEUED,
     RUNNING,
     SCHEDULED_TOKENS,
     Limits,
     Machine,
     Requests,
 )
+from kplan.jit import bare, inline
 
 
-@njit(cache=True)
+@inline
 def _take_blocks(req: Requests, m: Machine, limits: Limits, r: int, tokens: int) -> bool:
     """Grow request ``r`` to hold ``tokens``; False, and nothing changed, when too few blocks are free."""
-    more = (tokens + limits.block_tokens - 1) // limits.block_tokens - req[r].blocks
+    more = (tokens + limits.block_tokens - 1) // limits.block_tokens - req[r].blocks - req[r].shared
     if more <= 0:
         return True
     if more > m.counters[FREE_BLOCKS]:
         return False
     m.counters[FREE_BLOCKS] -= more
     req[r].blocks += more
+    if limits.unit_tokens > 0:
+        make_room(m, limits)
     used = limits.total_blocks - m.counters[FREE_BLOCKS]
     m.counters[PEAK_BLOCKS] = max(m.counters[PEAK_BLOCKS], used)
     return True
 
 
-@njit(cache=True)
-def free_blocks(req: Requests, m: Machine, r: int) -> None:
+@inline
+def _admit(req: Requests, m: Machine, limits: Limits, r: int, hits: int, tokens: int) -> bool:
+    """Let ``r`` share its first ``hits`` units and grow to ``tokens``; if it cannot, False and no change."""
+    if hits > 0:
+        blocks = (tokens + limits.block_tokens - 1) // limits.block_tokens
+        own = blocks - hits * (limits.unit_tokens // limits.block_tokens)
+        if own + blocks_to_revive(req, m, limits, r, hits) > m.counters[FREE_BLOCKS]:
+            return False
+        hold(req, m, limits, r, hits)
+    return bool(_take_blocks(req, m, limits, r, tokens))
+
+
+@inline
+def free_blocks(req: Requests, m: Machine, limits: Limits, r: int) -> None:
+    """Give back every block of ``r``; its units of prefix stay cached."""
     m.counters[FREE_BLOCKS] += req[r].blocks
     req[r].blocks = 0
+    if req[r].units_seen > 0:
+        let_go(req, m, limits, r)
 
 
-@njit(cache=True)
-def _preempt_newest(req: Requests, m: Machine) -> int:
+@bare
+def _preempt_newest(req: Requests, m: Machine, limits: Limits) -> int:
     """Push the newest running request back to the head of the queue; returns its row in the batch."""
     row = m.counters[RUNNING] - 1
     r = m.rows[row].running
-    free_blocks(req, m, r)
+    free_blocks(req, m, limits, r)
     req[r].computed = 0
     req[r].drafts = 0
     req[r].preempted += 1
@@ -63,15 +81,16 @@ def _preempt_newest(req: Requests, m: Machine) -> int:
     return int(row)
 
 
-@njit(cache=True)
+@inline
 def _schedule_running(req: Requests, m: Machine, limits: Limits, budget: int) -> tuple[int, bool]:
     """Give every running request its query tokens; returns the budget left and whether any was preempted."""
+    count, rows = m.counters, m.rows
     preempted = False
     row = 0
-    while row < m.counters[RUNNING]:
-        r = m.rows[row].running
-        m.rows[row].chunk = 0
-        m.rows[row].decodes = 0
+    while row < count[RUNNING]:
+        r = rows[row].running
+        rows[row].chunk = 0
+        rows[row].decodes = 0
         have = req[r].prompt_len + req[r].emitted
         left = have - req[r].computed
         decoding = left == 1 and req[r].emitted > 0
@@ -80,86 +99,99 @@ def _schedule_running(req: Requests, m: Machine, limits: Limits, budget: int) ->
             continue
         if decoding:
             drafts = limits.max_k if limits.k_now else req[r].drafts
-            want = min(1 + drafts, budget)
+            want = min(1 + drafts, budget, limits.max_len - 1 - req[r].computed)
         else:
             want = min(left, budget)
         fits = _take_blocks(req, m, limits, r, req[r].computed + want)
         while not fits:
             preempted = True
-            if _preempt_newest(req, m) == row:
+            if _preempt_newest(req, m, limits) == row:
                 break
             fits = _take_blocks(req, m, limits, r, req[r].computed + want)
         if not fits:
             break
-        m.rows[row].chunk = want
+        rows[row].chunk = want
+        if req[r].units_seen < req[r].units:  # drafts are not kept before they are right
+            keep(req, m, limits, r, req[r].computed + (0 if decoding else want))
         if decoding:
-            m.rows[row].decodes = 1
+            rows[row].decodes = 1
             if not limits.k_now:
                 req[r].drafts = want - 1
-            m.counters[DECODES] += 1
+            count[DECODES] += 1
         else:
-            m.counters[PREFILLS] += 1
+            count[PREFILLS] += 1
         budget -= want
         row += 1
     return budget, preempted
 
 
-@njit(cache=True)
+@inline
 def _schedule_waiting(req: Requests, m: Machine, limits: Limits, budget: int) -> int:
     """Admit waiting requests while tokens, seats and blocks last; returns the budget left."""
+    count, rows = m.counters, m.rows
     now = m.clock[0]
-    while budget > 0 and m.counters[RUNNING] < limits.max_num_seqs:
-        from_stack = m.counters[PREEMPTED] > 0
+    while budget > 0 and count[RUNNING] < limits.max_num_seqs:
+        from_stack = count[PREEMPTED] > 0
         if from_stack:
-            r = m.rows[m.counters[PREEMPTED] - 1].stack
+            r = rows[count[PREEMPTED] - 1].stack
+        elif count[ADMITTED] < count[QUEUED]:
+            r = m.queue[count[ADMITTED]]
         else:
-            r = m.counters[NEXT_WAITING]
-            if r >= m.counters[KNOWN] or req[r].arrival_s > now:
-                break
-        whole = req[r].prompt_len + req[r].emitted
-        want = min(whole, budget)
-        if not _take_blocks(req, m, limits, r, whole if limits.prefill_first else want):
             break
+        whole = req[r].prompt_len + req[r].emitted
+        hits = found(req, m, limits, r, whole) if limits.unit_tokens > 0 else 0
+        cached = hits * limits.unit_tokens
+        want = min(whole - cached, budget)
+        if not _admit(req, m, limits, r, hits, whole if limits.prefill_first else cached + want):
+            break
+        req[r].computed = cached
+        if limits.unit_tokens > 0:
+            keep(req, m, limits, r, cached + want)
         if from_stack:
-            m.counters[PREEMPTED] -= 1
+            count[PREEMPTED] -= 1
         else:
-            m.counters[NEXT_WAITING] += 1
+            count[ADMITTED] += 1
             req[r].admitted_s = now
-        row = m.counters[RUNNING]
-        m.rows[row].running = r
-        m.rows[row].chunk = want
-        m.rows[row].decodes = 0
-        m.counters[RUNNING] = row + 1
-        m.counters[PREFILLS] += 1
+            req[r].cached = cached
+        row = count[RUNNING]
+        rows[row].running = r
+        rows[row].chunk = want
+        rows[row].decodes = 0
+        count[RUNNING] = row + 1
+        count[PREFILLS] += 1
         budget -= want
     return budget
 
 
-@njit(cache=True)
-def _continue_prefills(req: Requests, m: Machine, budget: int) -> int:
+@inline
+def _continue_prefills(req: Requests, m: Machine, limits: Limits, budget: int) -> int:
     """Prefill-first flavour: go on with prompts that an earlier step left unfinished."""
-    for row in range(m.counters[RUNNING]):
-        r = m.rows[row].running
+    count, rows = m.counters, m.rows
+    for row in range(count[RUNNING]):
+        r = rows[row].running
         left = req[r].prompt_len + req[r].emitted - req[r].computed
-        m.rows[row].chunk = 0
-        m.rows[row].decodes = 0
+        rows[row].chunk = 0
+        rows[row].decodes = 0
         if budget <= 0 or (left == 1 and req[r].emitted > 0):
             continue
         want = min(left, budget)  # its blocks were taken when it was admitted
-        m.rows[row].chunk = want
-        m.counters[PREFILLS] += 1
+        rows[row].chunk = want
+        if req[r].units_seen < req[r].units:
+            keep(req, m, limits, r, req[r].computed + want)
+        count[PREFILLS] += 1
         budget -= want
     return budget
 
 
-@njit(cache=True)
+@inline
 def schedule(req: Requests, m: Machine, limits: Limits) -> int:
     """Build the next step at the present clock; returns its batch size, 0 when nothing can run now."""
+    queue_arrivals(req, m)
     m.counters[DECODES] = 0
     m.counters[PREFILLS] = 0
     budget = limits.max_num_batched_tokens
     if limits.prefill_first:
-        left = _continue_prefills(req, m, budget)
+        left = _continue_prefills(req, m, limits, budget)
         left = _schedule_waiting(req, m, limits, left)
         if m.counters[PREFILLS] == 0:
             budget = limits.max_num_seqs * (limits.max_k + 1)  # the token budget is for prompts alone

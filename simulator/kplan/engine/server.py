@@ -1,94 +1,258 @@
-"""What happens between machines, on SimPy's clock: a source, a router, and N replicas.
+"""What happens between machines: clients, a router, and N replicas.
 
-A replica is one SimPy process. Between two moments at which the outside can reach it, it runs its own
-compiled step loop and then sleeps until its clock; with arrivals that do not depend on the replicas' state
-(an open-loop source behind a round-robin router, or clients bound to one replica each) nothing can reach it
-before it is done, so it runs in one stretch.
+Where nothing outside can reach a replica before it is done (open arrivals dealt in turn, clients bound to
+one replica each), it runs in one compiled stretch. Where it matters who is busy at the moment of an arrival,
+SimPy's clock runs the source, the router and the replicas step by step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import simpy
 
-from kplan.engine import kernel
+from kplan.engine.group import Group
+from kplan.engine.kernel import PAUSED
+from kplan.engine.load import Load, clients_of, new_requests
 from kplan.engine.replica import Replica
-from kplan.engine.state import Limits, Load
+from kplan.engine.state import EXPECTED, I64, WINDOW_FROM, WINDOW_TO, Limits, Requests, Steps
 from kplan.latency.compiled import StepCost
 from kplan.policy import Policy
+
+NEVER = 2**62
+"""An admission count that is not reached."""
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Replicas after a run; ``end_s`` is when the last of them fell silent."""
+    """Replicas (of groups: their ranks) after a run, and the REQUEST records that they share."""
 
     replicas: tuple[Replica, ...]
-    end_s: float
+    requests: Requests
 
 
-def split_round_robin(load: Load, replicas: int) -> list[Load]:
-    """Deal the requests to ``replicas`` in turn; a closed loop's clients are dealt the same way.
+class Route(Protocol):
+    """Chooses the server of an arriving request."""
+
+    def __call__(self, outstanding: I64, turn: int) -> int:
+        """Index of a server.
+
+        Args:
+            outstanding: (servers,) requests that each has and has not finished.
+            turn: requests routed so far.
+        """
+        ...
+
+
+def round_robin(outstanding: I64, turn: int) -> int:
+    """Each server in turn."""
+    return turn % len(outstanding)
+
+
+def least_outstanding(outstanding: I64, turn: int) -> int:
+    """The server with the fewest unfinished requests; of several, the next in turn."""
+    turned = np.roll(outstanding, -(turn % len(outstanding)))
+    return (int(np.argmin(turned)) + turn) % len(outstanding)
+
+
+def deal(load: Load, replicas: int) -> list[I64]:
+    """The requests of each replica when they are dealt in turn; the turns of a session go to one.
 
     Raises:
         ValueError: fewer clients than replicas.
     """
-    if replicas == 1:
-        return [load]
     if load.concurrency is not None and load.concurrency < replicas:
         raise ValueError(f"{load.concurrency} clients cannot keep {replicas} replicas busy")
-    parts = []
-    for i in range(replicas):
-        rows = np.arange(i, len(load), replicas)
-        clients = None
-        if load.concurrency is not None:
-            clients = len(range(i, load.concurrency, replicas))
-        parts.append(
-            replace(
-                load,
-                arrival_s=load.arrival_s[rows],
-                prompt_len=load.prompt_len[rows],
-                output_len=load.output_len[rows],
-                trace_at=load.trace_at[rows],
-                concurrency=clients,
-            )
-        )
-    return parts
+    if load.follows is None:
+        return [np.arange(i, len(load), replicas) for i in range(replicas)]
+    first = np.flatnonzero(load.follows < 0)
+    place = np.empty(len(load), np.int64)
+    place[first] = np.arange(len(first)) % replicas
+    for turn in np.flatnonzero(load.follows >= 0):  # a turn comes after the one before
+        place[turn] = place[load.follows[turn]]
+    return [np.flatnonzero(place == i) for i in range(replicas)]
 
 
-def serve(
-    loads: Sequence[Load],
+def serve_apart(
+    load: Load,
+    shares: Sequence[I64],
     limits: Sequence[Limits],
     cost: StepCost,
     policy: Callable[[], Policy],
     *,
+    replicas: int | None = None,
     observe_lag: int = 0,
     compiled: bool = True,
+    record: Callable[[int, Steps], None] | None = None,
 ) -> Fleet:
-    """Serve each load on a replica of its own and return them all when the last one is done.
+    """Serve each share of ``load`` on a replica of its own.
 
     Args:
-        loads: one per replica.
+        shares: requests of each replica (see :func:`deal`).
         limits: one per replica (the measured windows differ).
         policy: makes a fresh policy per replica; replicas do not share state.
+        replicas: that the load was dealt to, when not all of them are simulated.
+        record: is given the number of a replica and some of its STEP records.
     """
-    env = simpy.Environment()
-    replicas = tuple(
-        Replica(load, bounds, cost, policy(), observe_lag=observe_lag, compiled=compiled)
-        for load, bounds in zip(loads, limits, strict=True)
-    )
-    for replica in replicas:
-        env.process(_step_loop(env, replica))
-    env.run()
-    return Fleet(replicas, float(env.now))
+    requests = new_requests(load)
+    replicas = replicas or len(shares)
+    served = []
+    for number, (share, bounds) in enumerate(zip(shares, limits, strict=True)):
+        clients = None if load.concurrency is None else clients_of(load.concurrency, replicas, number)
+        replica = Replica(
+            load, bounds, cost, policy(), requests=requests, mine=share, clients=clients,
+            observe_lag=observe_lag, compiled=compiled, record=_recorder(record, number),
+        )  # fmt: skip
+        replica.advance()
+        replica.flush()
+        served.append(replica)
+    return Fleet(tuple(served), requests)
 
 
-def _step_loop(env: simpy.Environment, replica: Replica) -> Generator[simpy.Event, None, None]:
-    while True:
-        status = replica.advance()
-        if replica.clock_s > env.now:
-            yield env.timeout(replica.clock_s - env.now)
-        if status != kernel.PAUSED:
+def serve_routed(
+    load: Load,
+    replicas: int,
+    limits: Limits,
+    cost: StepCost,
+    policy: Callable[[], Policy],
+    *,
+    route: Route = round_robin,
+    ranks: int = 1,
+    observe_lag: int = 0,
+    compiled: bool = True,
+    record: Callable[[int, Steps], None] | None = None,
+) -> Fleet:
+    """Serve ``load`` on replicas that a router chooses request by request, at the moment of its arrival.
+
+    Args:
+        limits: of one replica; its window counts the requests of the whole load.
+        ranks: data-parallel ranks per replica, which step together. The router sees ranks.
+    """
+    requests = new_requests(load)
+    bounds = limits._replace(window_from=NEVER, window_to=NEVER, closed=False)
+    machines = [
+        Replica(
+            load, bounds, cost, policy(), requests=requests, handed=True, observe_lag=observe_lag,
+            compiled=compiled and ranks == 1, record=_recorder(record, number),
+        )
+        for number in range(replicas * ranks)
+    ]  # fmt: skip
+    floor = _Floor(load, requests, machines, ranks, route, (limits.window_from, limits.window_to))
+    floor.run()
+    for machine in machines:
+        machine.flush()
+    return Fleet(tuple(machines), requests)
+
+
+def _recorder(record: Callable[[int, Steps], None] | None, number: int) -> Callable[[Steps], None] | None:
+    return None if record is None else lambda steps: record(number, steps)
+
+
+class _Floor:
+    """Source, clients, router and servers on one SimPy clock.
+
+    Machines keep exact times of their own; SimPy's clock, which adds delays up, only orders the events.
+    """
+
+    def __init__(
+        self,
+        load: Load,
+        requests: Requests,
+        machines: Sequence[Replica],
+        ranks: int,
+        route: Route,
+        window: tuple[int, int],
+    ) -> None:
+        self._env = simpy.Environment()
+        self._load, self._requests, self._machines, self._route = load, requests, machines, route
+        self._servers: list[Replica | Group] = [
+            machines[i] if ranks == 1 else Group(machines[i : i + ranks])
+            for i in range(0, len(machines), ranks)
+        ]
+        self._ranks = ranks
+        self._wake = [self._env.event() for _ in self._servers]
+        self._outstanding = np.zeros(len(machines), np.int64)
+        self._place = np.full(len(load), -1, np.int64)
+        self._routed = self._issued = 0
+        self._window = window
+
+    def run(self) -> None:
+        """Until nothing is left to do."""
+        for number in range(len(self._servers)):
+            self._env.process(self._step_loop(number))
+        self._env.process(self._source())
+        self._env.run()
+
+    def _source(self) -> Generator[simpy.Event, Any, None]:
+        load = self._load
+        if load.concurrency is not None:
+            for _ in range(min(load.concurrency, len(load))):
+                self._issue(0.0)
             return
+        first = range(len(load)) if load.follows is None else np.flatnonzero(load.follows < 0)
+        for r in first:
+            at_s = float(load.arrival_s[r])
+            yield self._env.timeout(max(at_s - self._env.now, 0.0))
+            self._arrive(int(r), at_s)
+
+    def _issue(self, free_s: float) -> None:
+        """A client that has been free since ``free_s`` sends the next request after its pause."""
+        r = self._issued
+        if r < len(self._load):
+            self._issued += 1
+            self._arrive_at(r, free_s + float(self._requests["think_s"][r]))
+
+    def _arrive_at(self, r: int, at_s: float) -> None:
+        if at_s <= self._env.now:
+            self._arrive(r, at_s)
+        else:
+            self._env.process(self._later(r, at_s))
+
+    def _later(self, r: int, at_s: float) -> Generator[simpy.Event, Any, None]:
+        yield self._env.timeout(at_s - self._env.now)
+        self._arrive(r, at_s)
+
+    def _arrive(self, r: int, at_s: float) -> None:
+        if self._routed == self._window[0]:
+            self._set_window(WINDOW_FROM)
+        before = -1 if self._load.follows is None else int(self._load.follows[r])
+        # the cache of a session's earlier turns is where they were served
+        rank = int(self._route(self._outstanding, self._routed) if before < 0 else self._place[before])
+        self._place[r] = rank
+        self._outstanding[rank] += 1
+        self._routed += 1
+        self._machines[rank].offer(r, at_s)
+        if self._routed == self._window[1]:
+            self._set_window(WINDOW_TO)
+        wake = self._wake[rank // self._ranks]
+        if not wake.triggered:
+            wake.succeed()
+
+    def _set_window(self, edge: int) -> None:
+        for machine in self._machines:
+            count = machine.machine.counters
+            count[edge] = count[EXPECTED]
+
+    def _step_loop(self, number: int) -> Generator[simpy.Event, Any, None]:
+        server = self._servers[number]
+        while True:
+            if server.advance(steps=1) != PAUSED:
+                self._wake[number] = self._env.event()
+                yield self._wake[number]
+                continue
+            yield self._env.timeout(max(server.clock_s - self._env.now, 0.0))
+            for r in server.ended:
+                self._finish(int(r))
+
+    def _finish(self, r: int) -> None:
+        self._outstanding[self._place[r]] -= 1
+        end_s = float(self._requests["finish_s"][r])
+        if self._load.concurrency is not None:
+            self._issue(end_s)
+        after = int(self._requests["follower"][r])
+        if after >= 0:
+            pause_s = float(self._requests["think_s"][after])
+            self._arrive_at(after, max(float(self._load.arrival_s[after]), end_s + pause_s))

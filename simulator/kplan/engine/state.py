@@ -6,13 +6,10 @@ times are float64 seconds. Named index constants address the small counter array
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-from kplan.errors import InputError
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -21,17 +18,27 @@ U8 = NDArray[np.uint8]
 # counters (``Machine.counters``)
 RUNNING = 0  # requests admitted and not finished
 PREEMPTED = 1  # height of the preempted stack
-NEXT_WAITING = 2  # first request never admitted
-KNOWN = 3  # requests whose arrival time is known
-FREE_BLOCKS = 4
-FINISHED = 5
-STEPS = 6
-PREEMPTIONS = 7
-DECODES = 8  # of the step being built: requests that decode ...
-PREFILLS = 9  # ... and requests that bring a prompt chunk
-SCHEDULED_TOKENS = 10
-PEAK_BLOCKS = 11
-COUNTERS = 12
+ARRIVED = 2  # arrivals read from ``source`` ...
+KNOWN = 3  # ... of those whose time is known
+QUEUED = 4  # requests that ever entered the queue ...
+ADMITTED = 5  # ... and how many of them left it: first come, first served
+FUTURE = 6  # size of the heap of later arrivals
+ISSUED = 7  # closed loop: requests that its clients have sent or decided to send
+EXPECTED = 8  # requests this replica is to serve
+FREE_BLOCKS = 9  # blocks that no request holds, those with cached prefixes included
+FINISHED = 10
+STEPS = 11
+PREEMPTIONS = 12
+DECODES = 13  # of the step being built: requests that decode ...
+PREFILLS = 14  # ... and requests that bring a prompt chunk
+SCHEDULED_TOKENS = 15
+PEAK_BLOCKS = 16
+CACHED = 17  # units of prefix that are kept though no request holds them
+WINDOW_FROM = 18  # steps are measured while more than so many requests were admitted ...
+WINDOW_TO = 19  # ... and at most so many
+ENDED = 20  # requests that finished in the latest step
+LOGGED = 21  # step records written since the log was last emptied
+COUNTERS = 22
 
 # window sums (``Machine.sums``)
 VERIFY_S = 0
@@ -52,21 +59,30 @@ SUMS = 13
 
 REQUEST = np.dtype(
     [
+        # what every step touches, on one cache line
         ("prompt_len", np.int32),
         ("output_len", np.int32),
         ("emitted", np.int32),
         ("computed", np.int32),  # tokens whose KV is in the cache
-        ("blocks", np.int32),
+        ("blocks", np.int32),  # its own, beside those of prefixes that it shares
+        ("shared", np.int32),
+        ("units", np.int32),  # its units of prefix: how many, and how many are computed and seen to
+        ("units_seen", np.int32),
         ("drafts", np.int32),  # drafts that its next decode step verifies
         ("steps", np.int32),  # decode steps, with the drafts verified in them and accepted
         ("proposed", np.int32),
         ("accepted", np.int32),
-        ("preempted", np.int32),
         ("trace_at", np.int64),  # its first position in the acceptance arrays
+        ("unit_at", np.int64),  # and in the units
+        # moments, NaN until they happen
         ("arrival_s", np.float64),
-        ("admitted_s", np.float64),  # NaN until it happens, as the two below
+        ("admitted_s", np.float64),
         ("first_token_s", np.float64),
         ("finish_s", np.float64),
+        ("think_s", np.float64),  # pause between the end of the request it waits for and its arrival
+        ("follower", np.int64),  # the request that waits for its end, -1 none
+        ("preempted", np.int32),
+        ("cached", np.int32),  # prompt tokens that its first admission found in the cache
     ],
     align=True,
 )
@@ -84,14 +100,41 @@ ROW = np.dtype(
 )
 """One seat of the running batch."""
 
+STEP = np.dtype(
+    [
+        ("start_s", np.float64),
+        ("verify_s", np.float64),
+        ("draft_s", np.float64),
+        ("sampling_s", np.float64),
+        ("overhead_s", np.float64),
+        ("context", np.int64),  # sum over decoding requests
+        ("batch", np.int32),  # requests in the step, of which ...
+        ("decodes", np.int32),  # ... decoded
+        ("tokens", np.int32),  # query tokens
+        ("k", np.int32),  # deepest draft asked for
+        ("proposed", np.int32),  # drafts verified, and accepted
+        ("accepted", np.int32),
+        ("emitted", np.int32),
+        ("finished", np.int32),
+        ("running", np.int32),  # when the step was built: admitted, waiting, and blocks in use
+        ("waiting", np.int32),
+        ("used_blocks", np.int32),
+        ("preemptions", np.int32),  # so far
+    ],
+    align=True,
+)
+"""One executed step, on demand."""
+
 Requests: TypeAlias = Any
-"""(n,) REQUEST records in order of arrival; a plain structured array, which numba takes fast."""
+"""(n,) REQUEST records; a plain structured array, which numba takes fast. Replicas of a fleet share it."""
 Rows: TypeAlias = Any
 """(max_num_seqs,) ROW records."""
+Steps: TypeAlias = Any
+"""(m,) STEP records."""
 
 
 class Machine(NamedTuple):
-    """The running batch, the counters and the sums of one replica."""
+    """The queue, the running batch, the counters and the sums of one replica."""
 
     rows: Rows
     counters: I64  # (COUNTERS,)
@@ -99,6 +142,14 @@ class Machine(NamedTuple):
     sums: F64  # (SUMS,) over the measured window
     k_steps: I64  # (max_k + 1,) decoding request-steps by drafts verified
     batch_steps: I64  # (max_num_seqs + 1,) steps by batch size
+    source: I64  # (n,) requests in order of arrival; of a closed loop, in order of issue
+    queue: I64  # (n,) requests in order of admission; those from ADMITTED to QUEUED wait
+    future: I64  # heap of requests that arrive later, earliest first; empty unless arrivals depend on ends
+    ended: I64  # (max_num_seqs,) requests that finished in the latest step
+    units: NDArray[np.int32]  # units of prefix of all requests, ``Requests.unit_at`` points into it
+    held: U8  # (len(units),) 1 while the request shares that unit's blocks
+    unit_state: I64  # (U + 1, 3) see kplan.engine.prefix
+    log: Steps  # room for step records; none are written when it has none
 
 
 class Limits(NamedTuple):
@@ -111,9 +162,12 @@ class Limits(NamedTuple):
     max_k: int
     k_now: bool  # K governs this step's drafts (SGLang); else the next step's (vLLM)
     prefill_first: bool  # a waiting prompt is run before and without decodes (SGLang); else mixed (vLLM)
-    closed: bool  # the next request arrives when one finishes (closed loop)
-    window_from: int  # first request of the measured window
-    window_to: int  # the window closes when this request is admitted
+    closed: bool  # the next request arrives when one finishes (closed loop) ...
+    window_from: int  # requests admitted before the measured window opens
+    window_to: int  # the window closes when more are admitted
+    thinks: bool = False  # ... after a pause
+    max_len: int = 2**31 - 1  # tokens of a request's prompt and output (max_model_len)
+    unit_tokens: int = 0  # tokens of a unit of prefix; 0: no prefix cache
 
 
 class Traces(NamedTuple):
@@ -121,75 +175,3 @@ class Traces(NamedTuple):
 
     acc: U8
     drafted: U8  # 255 where the proposer always has as many as asked
-
-
-@dataclass(frozen=True)
-class Load:
-    """Requests handed to one replica.
-
-    Attributes:
-        arrival_s: (n,) sorted seconds; ignored in a closed loop.
-        prompt_len, output_len: (n,) tokens, >= 1.
-        trace_at: (n,) first position in ``traces``.
-        traces: flat acceptance arrays.
-        concurrency: clients of a closed loop, or None for an open one.
-    """
-
-    arrival_s: F64
-    prompt_len: I64
-    output_len: I64
-    trace_at: I64
-    traces: Traces
-    concurrency: int | None = None
-
-    def __len__(self) -> int:
-        return len(self.prompt_len)
-
-
-def new_requests(load: Load) -> Requests:
-    """Fresh request rows for ``load``."""
-    requests = np.zeros(len(load), REQUEST)
-    for given in ("prompt_len", "output_len", "trace_at"):
-        requests[given] = getattr(load, given)
-    if load.concurrency is None:
-        requests["arrival_s"] = load.arrival_s
-    else:
-        requests["arrival_s"] = np.inf
-        requests["arrival_s"][: load.concurrency] = 0.0
-    for moment in ("admitted_s", "first_token_s", "finish_s"):
-        requests[moment] = np.nan
-    return requests
-
-
-def new_machine(load: Load, limits: Limits) -> Machine:
-    """An idle replica; refuses requests that can never fit its KV cache.
-
-    Raises:
-        InputError: a request needs more KV tokens than the replica has.
-    """
-    seqs, ks = limits.max_num_seqs, limits.max_k + 1
-    if len(load):
-        largest = int(np.max(load.prompt_len + load.output_len)) + limits.max_k + 1
-        capacity = limits.total_blocks * limits.block_tokens
-        if largest > capacity:
-            raise InputError(
-                "request length", largest, f"the KV cache of one replica holds {capacity} tokens",
-                "use more GPUs per replica (--tp), a shorter workload, or fewer drafts",
-            )  # fmt: skip
-    count = np.zeros(COUNTERS, np.int64)
-    count[FREE_BLOCKS] = limits.total_blocks
-    count[KNOWN] = len(load) if load.concurrency is None else min(load.concurrency, len(load))
-    sums = np.zeros(SUMS)
-    sums[W_OPEN_S] = sums[W_CLOSE_S] = np.nan
-
-    def ints(n: int) -> I64:
-        return np.zeros(n, np.int64)
-
-    return Machine(
-        rows=np.zeros(seqs, ROW),
-        counters=count,
-        clock=np.zeros(1),
-        sums=sums,
-        k_steps=ints(ks),
-        batch_steps=ints(seqs + 1),
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from numba import njit
+from kplan.jit import bare
 
 UNBOUNDED = 2**40
 """Tokens of context of a request that a pass without a limit may read."""
@@ -30,7 +30,7 @@ class AttentionCost(NamedTuple):
     window: float = float(UNBOUNDED)
 
 
-@njit(cache=True)
+@bare
 def _full_attention(cost: AttentionCost, requests: float, queries: float, kv: float, pairs: float) -> float:
     """Smooth maximum of per-request work and memory traffic; the flops of K+1 queries are a plain bound."""
     work = requests * cost.request_s
@@ -42,7 +42,7 @@ def _full_attention(cost: AttentionCost, requests: float, queries: float, kv: fl
     return max(smooth, pairs * cost.pair_s)
 
 
-@njit(cache=True)
+@bare
 def _inside(
     cost: AttentionCost, requests: float, queries: float, kv: float, pairs: float
 ) -> tuple[float, float]:
@@ -53,7 +53,7 @@ def _inside(
     return min(kv, requests * (cost.window - 1.0) + queries), min(pairs, queries * cost.window)
 
 
-@njit(cache=True)
+@bare
 def decode_attention(cost: AttentionCost, requests: float, queries: float, kv: float, pairs: float) -> float:
     """Decode and verify attention of full and windowed layers, without its launch."""
     full = _full_attention(cost, requests, queries, kv, pairs)
@@ -64,7 +64,7 @@ def decode_attention(cost: AttentionCost, requests: float, queries: float, kv: f
     return (1.0 - cost.local) * full + cost.local * near
 
 
-@njit(cache=True)
+@bare
 def prompt_counts(
     cost: AttentionCost, requests: float, queries: float, kv: float, pairs: float
 ) -> tuple[float, float]:
@@ -75,7 +75,7 @@ def prompt_counts(
     return kv + cost.local * (near_kv - kv), pairs + cost.local * (near_pairs - pairs)
 
 
-@njit(cache=True)
+@bare
 def pass_s(
     host_s: float,
     rest_s: float,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from kplan.jit import bare, inline
 from kplan.latency.attention import AttentionCost, decode_attention, pass_s, prompt_counts
 
 NO_DRAFTER = 0
@@ -82,7 +82,7 @@ class StepCost(NamedTuple):
     verify_request_s: float
 
 
-@njit(cache=True)
+@bare
 def _at(tables: NDArray[np.float64], row: int, count: int) -> float:
     last = tables.shape[1] - 1
     value = float(tables[row, min(count, last)])
@@ -93,13 +93,13 @@ def _at(tables: NDArray[np.float64], row: int, count: int) -> float:
 
 # Inlined into their callers: passing this many fields by value costs as much as the arithmetic. What depends
 # on token counts alone is apart from what depends on contexts, so that a grid prices it once for them all.
-@njit(cache=True, forceinline=True)
+@inline
 def target_rest_s(cost: StepCost, tokens: int, sampled_rows: int) -> float:
     """Seconds of the target pass beside its attention's work."""
     return _at(cost.tables, TARGET, tokens) + _at(cost.tables, HEAD, sampled_rows) + cost.attention.launch_s
 
 
-@njit(cache=True, forceinline=True)
+@inline
 def verify_s(
     cost: StepCost,
     rest_s: float,
@@ -128,7 +128,7 @@ def verify_s(
     return max(gpu_s, cost.eager_floor_s if eager else cost.graph_floor_s)
 
 
-@njit(cache=True, forceinline=True)
+@inline
 def first_rest_s(
     cost: StepCost,
     decode_tokens: int,
@@ -155,7 +155,7 @@ def first_rest_s(
     )
 
 
-@njit(cache=True, forceinline=True)
+@inline
 def first_pass_s(
     cost: StepCost,
     rest_s: float,
@@ -183,7 +183,7 @@ def first_pass_s(
     )
 
 
-@njit(cache=True, forceinline=True)
+@inline
 def later_pass_s(cost: StepCost, draft_requests: int, kv_tokens: int) -> float:
     """Seconds of a drafter pass after that one (of SELF: of any), over contexts of ``kv_tokens`` in all."""
     own = cost.draft_attention
@@ -194,7 +194,7 @@ def later_pass_s(cost: StepCost, draft_requests: int, kv_tokens: int) -> float:
     return pass_s(host_s, rest_s, own, draft_requests, rows, kv, cost.draft_width * kv)
 
 
-@njit(cache=True, forceinline=True)
+@inline
 def later_passes(cost: StepCost, draft_requests: int, draft_k: int) -> int:
     """How many of them a step makes."""
     if cost.drafter != MODEL_DRAFTER or draft_k <= 0 or draft_requests <= 0:
@@ -203,7 +203,7 @@ def later_passes(cost: StepCost, draft_requests: int, draft_k: int) -> int:
     return passes - 1 if cost.draft_catches_up else passes
 
 
-@njit(cache=True, forceinline=True)
+@inline
 def parts_of(
     cost: StepCost,
     verify: float,
@@ -234,7 +234,7 @@ def parts_of(
     return verify, draft, sampling, host + (decode_requests * cost.verify_request_s if verifies else 0.0)
 
 
-@njit(cache=True, forceinline=True)
+@inline
 def step_parts(
     cost: StepCost,
     decode_requests: int,

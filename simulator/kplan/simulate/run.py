@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from kplan.engine import Fleet, Load, serve
-from kplan.engine.server import split_round_robin
-from kplan.engine.state import W_STEPS
+from kplan.engine import Fleet, Load, deal, serve_apart
+from kplan.engine.state import I64, W_STEPS
 from kplan.latency import StepCost
 from kplan.metrics import Measured, measure
 from kplan.registry import PolicySpec
@@ -46,28 +45,34 @@ def run_policy(
         traces=drawn.traces,
         concurrency=scenario.concurrency if rate is None else None,
     )
-    loads = split_round_robin(load, replicas)[:SIMULATED]
+    shares = deal(load, replicas)[:SIMULATED]
     overload = rate is not None and np.isinf(rate)
-    windows = [window_of(setup, part, overload=overload) for part in loads]
-    fleet = _serve(setup, spec, loads, windows, compiled=compiled)
+    windows = [window_of(setup, load, share, replicas, overload=overload) for share in shares]
+    fleet = _serve(setup, spec, load, shares, windows, replicas, compiled=compiled)
     if any(replica.machine.sums[W_STEPS] == 0 for replica in fleet.replicas):
         # one step admitted the whole window (a burst): measure everything instead
-        windows = [Window(0, len(part)) for part in loads]
-        fleet = _serve(setup, spec, loads, windows, compiled=compiled)
-    return measure(fleet, scale=replicas / len(loads))
+        windows = [Window(0, len(share)) for share in shares]
+        fleet = _serve(setup, spec, load, shares, windows, replicas, compiled=compiled)
+    return measure(fleet, scale=replicas / len(shares))
 
 
 def _serve(
-    setup: Setup, spec: PolicySpec, loads: Sequence[Load], windows: Sequence[Window], *, compiled: bool
+    setup: Setup,
+    spec: PolicySpec,
+    load: Load,
+    shares: Sequence[I64],
+    windows: Sequence[Window],
+    replicas: int,
+    *,
+    compiled: bool,
 ) -> Fleet:
-    return serve(
-        loads if setup.sglang else [met_midway(*pair) for pair in zip(loads, windows, strict=True)],
-        [
-            limits_of(setup, part, window, off=is_off(spec))
-            for part, window in zip(loads, windows, strict=True)
-        ],
+    return serve_apart(
+        load if setup.sglang else met_midway(load, shares, windows, replicas),
+        shares,
+        [limits_of(setup, load, window, off=is_off(spec)) for window in windows],
         cost_of(setup, spec),
         spec.build,
+        replicas=replicas,
         observe_lag=observe_lag(setup),
         compiled=compiled,
     )

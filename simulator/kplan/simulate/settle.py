@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from kplan.acceptance import MAX_K
-from kplan.engine import Limits, Load
+from kplan.engine import Limits, Load, clients_of
+from kplan.engine.state import I64
 from kplan.errors import InputError
 from kplan.simulate.setup import Setup
 
@@ -85,38 +87,44 @@ def default_requests(setup: Setup, replicas: int = 1) -> int:
     return max(scenario.concurrency * 10, 100)
 
 
-def window_of(setup: Setup, load: Load, *, overload: bool = False) -> Window:
-    """The requests of ``load`` that are measured: warm-up and drain are left out.
+def window_of(setup: Setup, load: Load, share: I64, replicas: int, *, overload: bool = False) -> Window:
+    """The part of ``share``, a replica's requests, that is measured: warm-up and drain are left out.
 
     Too few requests to leave any out are measured whole, as a load generator would report them.
     """
     seats = max(setup.max_num_seqs, setup.max_num_seqs_off)
-    n, clients = len(load), load.concurrency
+    n = len(share)
     if overload:
         first, last = min(n // 2, max(n - seats, 0)), n - seats // 2
-    elif clients is not None:
+    elif load.concurrency is not None:
+        clients = clients_of(load.concurrency, replicas, int(share[0]))
         first, last = 2 * clients, n - clients
     else:
-        wait = settling(setup, n / load.arrival_s[-1])
-        first = min(int(np.searchsorted(load.arrival_s, wait.settle_s)), int(n * MOST_WARM))
-        end_s = load.arrival_s[-1] - wait.drain_s
-        last = max(int(np.searchsorted(load.arrival_s, end_s)), int(n * LEAST_END))
+        arrival_s = load.arrival_s[share]
+        wait = settling(setup, n / arrival_s[-1])
+        first = min(int(np.searchsorted(arrival_s, wait.settle_s)), int(n * MOST_WARM))
+        end_s = arrival_s[-1] - wait.drain_s
+        last = max(int(np.searchsorted(arrival_s, end_s)), int(n * LEAST_END))
     return Window(first, last) if last - first >= FEWEST else Window(0, n)
 
 
-def met_midway(load: Load, window: Window) -> Load:
+def met_midway(load: Load, shares: Sequence[I64], windows: Sequence[Window], replicas: int) -> Load:
     """The same load whose clients are met midway: the first request of client i of C ends at (i + 1/2) / C.
 
     Clients that all start together with requests of one length stay in step for ever in a simulation, and
     none ever sees the prefill of another. Real ones drift apart: any jitter moves them, nothing moves them
-    back. The shortened requests lie before the window; a window without warm-up keeps the load as it is.
+    back. The shortened requests lie before the window; a window without warm-up keeps its share as it is, and
+    so do clients that think.
     """
-    clients = load.concurrency
-    if clients is None or window.first < clients:
+    if load.concurrency is None or load.thinks:
         return load
-    share = (np.arange(clients) + 0.5) / clients
     output = load.output_len.copy()
-    output[:clients] = np.maximum(1, np.ceil(output[:clients] * share).astype(output.dtype))
+    for share, window in zip(shares, windows, strict=True):
+        clients = clients_of(load.concurrency, replicas, int(share[0]))
+        if window.first >= clients:
+            first = share[:clients]
+            part = (np.arange(clients) + 0.5) / clients
+            output[first] = np.maximum(1, np.ceil(output[first] * part).astype(output.dtype))
     return replace(load, output_len=output)
 
 

@@ -1,0 +1,191 @@
+"""The requests of a fleet, and the fresh arrays that serve them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan.engine.state import (
+    COUNTERS,
+    EXPECTED,
+    F64,
+    FREE_BLOCKS,
+    FUTURE,
+    I64,
+    ISSUED,
+    KNOWN,
+    REQUEST,
+    ROW,
+    STEP,
+    SUMS,
+    W_CLOSE_S,
+    W_OPEN_S,
+    WINDOW_FROM,
+    WINDOW_TO,
+    Limits,
+    Machine,
+    Requests,
+    Traces,
+)
+from kplan.errors import InputError
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests handed to a fleet.
+
+    Attributes:
+        arrival_s: (n,) sorted seconds; of a request that waits for another's end, the earliest moment.
+            Ignored in a closed loop.
+        prompt_len, output_len: (n,) tokens, >= 1.
+        trace_at: (n,) first position in ``traces``.
+        traces: flat acceptance arrays.
+        concurrency: clients of a closed loop, or None for an open one.
+        think_s: (n,) pause before the request, after the end it waits for; None: no pause.
+        follows: (n,) lower index of the request whose end it waits for, -1 none; None: none waits.
+        prefix: what the requests' beginnings share, None: nothing.
+    """
+
+    arrival_s: F64
+    prompt_len: I64
+    output_len: I64
+    trace_at: I64
+    traces: Traces
+    concurrency: int | None = None
+    think_s: F64 | None = None
+    follows: I64 | None = None
+    prefix: Prefix | None = None
+
+    def __len__(self) -> int:
+        return len(self.prompt_len)
+
+    @property
+    def thinks(self) -> bool:
+        """Clients of the closed loop pause between two requests."""
+        return self.concurrency is not None and self.think_s is not None and bool(self.think_s.any())
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Beginnings that requests have in common, in units that a prefix cache finds again.
+
+    Attributes:
+        unit_tokens: tokens of one unit.
+        ids: (m,) int32 units, dense numbers from 0.
+        offsets: (n + 1,) request i begins with the units ``ids[offsets[i]:offsets[i + 1]]``, each the next
+            ``unit_tokens`` of its prompt and output.
+    """
+
+    unit_tokens: int
+    ids: NDArray[np.int32]
+    offsets: I64
+
+
+def new_requests(load: Load) -> Requests:
+    """Fresh request rows for ``load``."""
+    requests = np.zeros(len(load), REQUEST)
+    for given in ("prompt_len", "output_len", "trace_at"):
+        requests[given] = getattr(load, given)
+    requests["arrival_s"] = load.arrival_s if load.concurrency is None else np.inf
+    requests["follower"] = -1
+    if load.think_s is not None:
+        requests["think_s"] = load.think_s
+    if load.follows is not None:
+        waits = np.flatnonzero(load.follows >= 0)
+        requests["follower"][load.follows[waits]] = waits
+    if load.prefix is not None:
+        requests["unit_at"] = load.prefix.offsets[:-1]
+        requests["units"] = np.diff(load.prefix.offsets)
+    for moment in ("admitted_s", "first_token_s", "finish_s"):
+        requests[moment] = np.nan
+    return requests
+
+
+def clients_of(concurrency: int, replicas: int, number: int) -> int:
+    """Clients of a closed loop that are bound to replica ``number``."""
+    return len(range(number, concurrency, replicas))
+
+
+def check_fits(load: Load, limits: Limits) -> None:
+    """Refuse requests that can never fit the KV cache of a replica.
+
+    Raises:
+        InputError: a request needs more KV tokens than the replica has.
+    """
+    if not len(load):
+        return
+    largest = int(np.max(load.prompt_len + load.output_len)) + limits.max_k + 1
+    capacity = limits.total_blocks * limits.block_tokens
+    if largest > capacity:
+        raise InputError(
+            "request length", largest, f"the KV cache of one replica holds {capacity} tokens",
+            "use more GPUs per replica (--tp), a shorter workload, or fewer drafts",
+        )  # fmt: skip
+
+
+def new_machine(
+    requests: Requests,
+    load: Load,
+    limits: Limits,
+    mine: I64 | None = None,
+    clients: int | None = None,
+    log_steps: int = 0,
+) -> Machine:
+    """An idle replica.
+
+    Args:
+        requests: shared by all replicas; the arrival times of a closed loop's first requests are set.
+        mine: requests that this replica serves, in order of arrival; None: it is handed them one by one.
+        clients: of a closed loop, bound to this replica; None: all of them.
+        log_steps: room for step records.
+    """
+    seqs, ks, n = limits.max_num_seqs, limits.max_k + 1, len(load)
+    count = np.zeros(COUNTERS, np.int64)
+    count[FREE_BLOCKS] = limits.total_blocks
+    count[WINDOW_FROM], count[WINDOW_TO] = limits.window_from, limits.window_to
+    source = np.zeros(n, np.int64) if mine is None else mine.astype(np.int64)
+    waits = load.follows is not None or limits.thinks
+    future = np.zeros(n if waits and mine is not None else 0, np.int64)
+    if mine is not None:
+        count[EXPECTED] = len(mine)
+        if limits.closed:
+            first = source[: load.concurrency if clients is None else clients]
+            count[ISSUED] = len(first)
+            requests["arrival_s"][first] = requests["think_s"][first] if limits.thinks else 0.0
+            if limits.thinks:
+                count[FUTURE] = len(first)
+                future[: len(first)] = first[np.argsort(requests["arrival_s"][first], kind="stable")]
+            else:
+                count[KNOWN] = len(first)
+        else:
+            source = source if load.follows is None else source[load.follows[source] < 0]
+            count[KNOWN] = len(source)
+    sums = np.zeros(SUMS)
+    sums[W_OPEN_S] = sums[W_CLOSE_S] = np.nan
+    prefix = load.prefix if limits.unit_tokens > 0 else None
+    units = np.zeros(0, np.int32) if prefix is None else prefix.ids
+    distinct = int(units.max(initial=-1)) + 1
+    unit_state = np.zeros((distinct + 1, 3), np.int64)
+    unit_state[distinct] = distinct  # an empty ring
+
+    def ints(n: int) -> I64:
+        return np.zeros(n, np.int64)
+
+    return Machine(
+        rows=np.zeros(seqs, ROW),
+        counters=count,
+        clock=np.zeros(1),
+        sums=sums,
+        k_steps=ints(ks),
+        batch_steps=ints(seqs + 1),
+        source=source,
+        queue=ints(n if mine is None else len(mine)),
+        future=future,
+        ended=ints(seqs),
+        units=units,
+        held=np.zeros(len(units), np.uint8),
+        unit_state=unit_state,
+        log=np.zeros(log_steps, STEP),
+    )
