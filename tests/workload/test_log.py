@@ -152,7 +152,7 @@ GOOD = "1,5,5\n"
         (HEAD + GOOD + "2,5,1.5\n", ["row 2", "output_tokens", "1.5"]),
         (HEAD + "2,0,5\n", ["row 1", "input_tokens", "'0'", "1 to"]),
         (HEAD + GOOD + "2,10000001,5\n", ["row 2", "input_tokens", "10000001", "10000000"]),
-        (HEAD + GOOD + "inf,5,5\n", ["row 2", "t_s", "inf", "finite"]),
+        (HEAD + GOOD + "inf,5,5\n", ["row 2", "t_s", "inf", "1e+15"]),
         (HEAD + GOOD * 9 + "2,five,5\n" + GOOD, ["row 10", "input_tokens", "five"]),
         (HEAD + GOOD + "2,,5\n", ["row 2", "input_tokens", "nothing"]),
         (HEAD + GOOD + "2,5\n", ["Row #2", "Expected 3 columns, got 2"]),
@@ -192,6 +192,10 @@ GOOD = "1,5,5\n"
             ["hash_ids_16 and hash_ids_512", "--columns"],
         ),
         (
+            '{"t_s": 1, "input_tokens": 5, "output_tokens": 5, "session_id": [1]}\n',
+            ["session_id", "type list", "names or numbers"],
+        ),
+        (
             "t_s,input_tokens,output_tokens,session_id,think_s\n1,5,5,a,\n2,5,5,a,-1\n",
             ["row 2", "think_s", "-1"],
         ),
@@ -222,6 +226,13 @@ def test_columns_that_map_nothing_are_told(tmp_path: Path, columns: dict[str, st
         load_log(written(tmp_path, HEAD + GOOD), columns)
     for part in named:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b'{"t_s": 1, "\xff": 2}', b"t_s,\xff\n", HEAD.encode() + b"1,\xff,3\n"])
+def test_text_that_is_not_utf8_is_told(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "log").write_bytes(data)
+    with pytest.raises(InputError, match=r"UTF-?8|CSV header"):
+        load_log(tmp_path / "log")
 
 
 @pytest.mark.parametrize("data", [b"PAR1 and then no parquet", b"\x1f\x8b and then no gzip"])

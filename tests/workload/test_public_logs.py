@@ -97,4 +97,4 @@ def test_azures_own_dates_read_back_as_the_same_pace(shared_dir: Path, tmp_path:
     ).to_csv(tmp_path / "code.csv", index=False)
     log = load_log(tmp_path / "code.csv")
     np.testing.assert_allclose(log.t_s, frame["t_s"], atol=2e-6)
-    assert log.provenance.note == "a request log, read as Azure's"
+    assert log.provenance.note == "read as Azure's log, TIMESTAMP in dates"

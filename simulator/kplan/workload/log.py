@@ -20,6 +20,8 @@ from kplan.workload.sessions import follow_parent, follow_session, shared_histor
 
 MAX_TOKENS = 10_000_000
 """Longest prompt and longest output that are believed."""
+MAX_CLOCK = 1e15
+"""Largest reading of a log's clock in its own unit: any date in milliseconds, none in nanoseconds."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def load_log(path: Path, columns: Mapping[str, str] | None = None) -> RequestLog
         follows=follows,
         think_s=_pauses(table, found, kept, file.name) if follows is not None else None,
         prefix=prefix,
-        provenance=Provenance(Kind.MEASURED, file.name, f"a request log, read as {found.kind}'s"),
+        provenance=Provenance(Kind.MEASURED, file.name, f"read as {found.kind}'s log, {_clock(found)}"),
         notes=tuple(notes),
     )
 
@@ -175,6 +177,14 @@ def session_prefix(log: RequestLog, unit_tokens: int) -> Prefix:
     return Prefix(unit_tokens, ids, offsets)
 
 
+def _clock(found: Columns) -> str:
+    """How the arrivals were read: a log's unit is often not written in it."""
+    role = found.named("arrival")
+    assert role is not None
+    unit = {"t_s": "seconds", "t_ms": "milliseconds", "datetime": "dates"}[role]
+    return f"{found.roles[role]} in {unit}"
+
+
 def _arrivals(table: pa.Table, found: Columns, file: str) -> NDArray[np.float64]:
     """(n,) seconds on the log's own clock, in the file's order."""
     role = found.named("arrival")
@@ -182,7 +192,7 @@ def _arrivals(table: pa.Table, found: Columns, file: str) -> NDArray[np.float64]
     column = found.roles[role]
     if role == "datetime":
         return datetimes(table, column, file)
-    bound = f"a finite number is needed ({role})"
+    bound = f"a number from {-MAX_CLOCK:g} to {MAX_CLOCK:g} is needed ({role})"
     fix = (
         ""
         if column == role
@@ -190,7 +200,7 @@ def _arrivals(table: pa.Table, found: Columns, file: str) -> NDArray[np.float64]
     )
     if found.whole_ms:
         bound = f"{found.kind}'s are whole milliseconds"
-    clock = numbers(table, column, file, bound, whole=found.whole_ms, fix=fix)
+    clock = numbers(table, column, file, bound, low=-MAX_CLOCK, high=MAX_CLOCK, whole=found.whole_ms, fix=fix)
     return np.asarray((clock - clock.min()) * SECONDS[role])
 
 
@@ -200,14 +210,16 @@ def _follows(
     """(n,) as :attr:`RequestLog.follows`."""
     roles = found.roles
     if "session_id" in roles:
-        return follow_session(texts(table, roles["session_id"]).take(pa.array(kept)))
+        return follow_session(texts(table, roles["session_id"], file).take(pa.array(kept)))
     if ("request_id" in roles) != ("parent_id" in roles):
         raise InputError(
             "--columns", "request_id or parent_id alone", "both are needed", "give the other too"
         )
     if "request_id" not in roles:
         return None
-    request, parent = (texts(table, roles[role]).take(pa.array(kept)) for role in ("request_id", "parent_id"))
+    request, parent = (
+        texts(table, roles[role], file).take(pa.array(kept)) for role in ("request_id", "parent_id")
+    )
     follows, lost = follow_parent(request, parent, kept, roles["request_id"], file)
     if lost:
         notes.append(f"{lost} requests name a parent that is not before them: each starts a session")

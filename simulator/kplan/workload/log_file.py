@@ -6,6 +6,7 @@ import csv
 import gzip
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,8 @@ import pyarrow.parquet as pq
 from kplan.errors import InputError
 
 _KINDS = "CSV, JSONL (either may be gzipped) or parquet is accepted"
+MAX_BLOCK = 2**30
+"""Bytes that Arrow parses at a time; its errors count the rows from the start of such a block."""
 _BENCH = ("start_times", "input_lens", "output_lens")
 
 
@@ -53,17 +56,25 @@ def open_log(path: Path) -> LogFile:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(path.name, "a damaged gzip file", str(error), "copy it again") from error
+    file = _kind(data, path.name)
+    twice = sorted(column for column, count in Counter(file.columns).items() if count > 1)
+    if twice:
+        raise InputError(path.name, f"two columns {twice[0]}", "names must differ", "rename one")
+    return file
+
+
+def _kind(data: bytes, name: str) -> LogFile:
     if data.startswith(b"PAR1"):
-        return _parquet(data, path.name)
+        return _parquet(data, name)
     data = data.removeprefix(b"\xef\xbb\xbf")
     start = data[:4096].lstrip()
     if not start:
-        raise InputError(path.name, "an empty file", "at least one request is needed")
+        raise InputError(name, "an empty file", "at least one request is needed")
     if start.startswith(b"{"):
-        return _json(data, path.name)
+        return _json(data, name)
     if start.startswith(b"["):
-        raise InputError(path.name, "a JSON array", _KINDS, "write one object a line")
-    return _csv(data, path.name)
+        raise InputError(name, "a JSON array", _KINDS, "write one object a line")
+    return _csv(data, name)
 
 
 def _parquet(data: bytes, name: str) -> LogFile:
@@ -88,9 +99,6 @@ def _csv(data: bytes, name: str) -> LogFile:
         names = [cell.strip() for cell in next(csv.reader([header.decode("utf-8").strip()]), [])]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(name, "a first line that is no CSV header", _KINDS) from error
-    twice = sorted({cell for cell in names if names.count(cell) > 1})
-    if twice:
-        raise InputError(name, f"two columns {twice[0]}", "names must differ", "rename one")
     body = pa.py_buffer(data).slice(len(header) + 1) if len(data) > len(header) else pa.py_buffer(b"")
     return LogFile(name, tuple(names), partial(_csv_table, body, name, tuple(names)))
 
@@ -117,8 +125,12 @@ def _csv_table(body: pa.Buffer, name: str, names: Sequence[str], columns: Sequen
 
 def _json(data: bytes, name: str) -> LogFile:
     try:
+        data.decode("utf-8")  # Arrow lets other bytes pass
+    except UnicodeDecodeError as error:
+        raise InputError(name, f"byte {error.start + 1}", "text in UTF-8 is needed", "save it so") from error
+    try:
         table = pyarrow.json.read_json(
-            pa.BufferReader(data), read_options=pyarrow.json.ReadOptions(block_size=len(data))
+            pa.BufferReader(data), read_options=pyarrow.json.ReadOptions(block_size=min(len(data), MAX_BLOCK))
         )
     except pa.ArrowInvalid as error:
         # Arrow counts the rows from 0

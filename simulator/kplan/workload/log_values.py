@@ -83,10 +83,17 @@ def datetimes(table: pa.Table, column: str, file: str) -> NDArray[np.float64]:
     return np.asarray((since - since.min()) / 1e9)
 
 
-def texts(table: pa.Table, column: str) -> pa.Array:
-    """(n,) names of any type as text; what is null or empty is null."""
-    values = pc.utf8_trim_whitespace(_plain(table, column).cast(pa.string()))
-    return pc.if_else(pc.equal(values, ""), None, values)
+def texts(table: pa.Table, column: str, file: str) -> pa.Array:
+    """(n,) names or numbers as text; what is null or empty is null.
+
+    Raises:
+        InputError: a column of lists or other nested values.
+    """
+    values = _plain(table, column)
+    if pa.types.is_nested(values.type):
+        raise InputError(f"{file}, column {column}", f"type {values.type}", "names or numbers are needed")
+    names = pc.utf8_trim_whitespace(values.cast(pa.string()))
+    return pc.if_else(pc.equal(names, ""), None, names)
 
 
 def unit_lists(table: pa.Table, column: str, file: str) -> tuple[NDArray[np.int64], pa.Array]:
