@@ -11,11 +11,37 @@ if TYPE_CHECKING:
     from kplan.config.scenario import Scenario
 
 Qps: TypeAlias = Annotated[
-    float | None, typer.Option("--qps", help="requests per second (open loop, Poisson)")
+    float | None,
+    typer.Option(
+        "--qps", help="requests per second (open loop); with --replay, stretches the log to this rate"
+    ),
 ]
 Concurrency: TypeAlias = Annotated[
     int | None,
     typer.Option("--concurrency", help="clients that each keep one request in flight (closed loop)"),
+]
+Replay: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--replay", help="request log to take arrivals and lengths from (CSV, JSONL, parquet)"),
+]
+Columns: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--columns", help="the log's columns, where its header is not known: t_s=when,input_tokens=n"
+    ),
+]
+Arrivals: TypeAlias = Annotated[
+    str | None, typer.Option("--arrivals", help="open loop: poisson, constant or ramp [poisson]")
+]
+Burstiness: TypeAlias = Annotated[
+    float | None,
+    typer.Option("--burstiness", help="shape of gamma gaps; below 1 is burstier than Poisson [1]"),
+]
+RampTo: TypeAlias = Annotated[
+    float | None, typer.Option("--ramp-to-qps", help="rate at which --arrivals ramp, begun at --qps, ends")
+]
+ThinkS: TypeAlias = Annotated[
+    float | None, typer.Option("--think-s", help="mean pause of a client between requests, exponential [0]")
 ]
 Model: TypeAlias = Annotated[
     str | None, typer.Option("--model", help="model profile, YAML, or config.json [llama-3.1-8b]")
@@ -33,6 +59,9 @@ KvCacheDtype: TypeAlias = Annotated[
     str | None, typer.Option("--kv-cache-dtype", help="KV cache: auto, bf16 or fp8 [auto: as the model says]")
 ]
 Tp: TypeAlias = Annotated[int | None, typer.Option("--tp", help="tensor-parallel GPUs per replica [1]")]
+Dp: TypeAlias = Annotated[
+    int | None, typer.Option("--dp", help="data-parallel ranks per replica, which step together [1]")
+]
 Proposer: TypeAlias = Annotated[
     str | None, typer.Option("--proposer", help="eagle, eagle3, mtp, ngram, draft-model ... [eagle3]")
 ]
@@ -63,6 +92,9 @@ Seed: TypeAlias = Annotated[int | None, typer.Option("--seed", help="random seed
 Replicas: TypeAlias = Annotated[
     str | None, typer.Option("--replicas", help="number of replicas, or auto [auto; 1 in simulate]")
 ]
+Router: TypeAlias = Annotated[
+    str | None, typer.Option("--router", help="round-robin or least-outstanding [round-robin]")
+]
 Replications: TypeAlias = Annotated[
     int | None, typer.Option("--replications", help="independent seeds behind every interval")
 ]
@@ -84,6 +116,15 @@ MaxNumSeqs: TypeAlias = Annotated[
 ]
 MaxTokens: TypeAlias = Annotated[
     int | None, typer.Option("--max-num-batched-tokens", help="token budget of a step [the engine's default]")
+]
+MaxModelLen: TypeAlias = Annotated[
+    int | None, typer.Option("--max-model-len", help="longest prompt and output together [the model's own]")
+]
+PrefixCaching: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(
+        "--prefix-caching/--no-prefix-caching", help="reuse the KV cache of prompts that begin alike [on]"
+    ),
 ]
 GpuMemory: TypeAlias = Annotated[
     float | None, typer.Option("--gpu-memory-utilization", help="share of the GPU memory used [0.9]")
@@ -114,8 +155,25 @@ def scenario_of(file: Path | None, flags: dict[str, Any], defaults: dict[str, An
             given["replicas"] = int(text)
         else:
             raise InputError("--replicas", text, "must be a whole number >= 1 or auto")
+    if "columns" in given:
+        given["columns"] = _pairs(str(given["columns"]))
     if file is None:
         return make_scenario(defaults | given, "kplan")
     if not file.exists():
         raise InputError("scenario file", str(file), "does not exist", "check the path")
     return load_scenario(file, given, defaults)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """The columns of ``t_s=when,input_tokens=n_in``."""
+    from kplan.errors import InputError
+
+    columns: dict[str, str] = {}
+    for pair in text.split(","):
+        key, equals, column = (part.strip() for part in pair.partition("="))
+        if not (key and equals and column):
+            raise InputError("--columns", text, "is read as NAME=COLUMN,NAME=COLUMN", f"mend {pair!r}")
+        if key in columns:
+            raise InputError("--columns", text, f"{key} is given twice", "leave one out")
+        columns[key] = column
+    return columns

@@ -18,6 +18,12 @@ def simulate(
     scenario: Annotated[Path | None, typer.Argument(help="scenario YAML; flags win over it")] = None,
     qps: o.Qps = None,
     concurrency: o.Concurrency = None,
+    replay: o.Replay = None,
+    columns: o.Columns = None,
+    arrivals: o.Arrivals = None,
+    burstiness: o.Burstiness = None,
+    ramp_to_qps: o.RampTo = None,
+    think_s: o.ThinkS = None,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -28,6 +34,7 @@ def simulate(
     hardware: o.Hardware = None,
     calibration: o.Calibration = None,
     tp: o.Tp = None,
+    dp: o.Dp = None,
     quantization: o.Quantization = None,
     kv_cache_dtype: o.KvCacheDtype = None,
     proposer: o.Proposer = None,
@@ -40,6 +47,7 @@ def simulate(
     slo_tpot_ms: o.SloTpot = None,
     slo_ttft_ms: o.SloTtft = None,
     replicas: o.Replicas = None,
+    router: o.Router = None,
     max_k: o.MaxK = None,
     requests: o.Requests = None,
     replications: o.Replications = None,
@@ -48,6 +56,8 @@ def simulate(
     output_tokens: o.OutputTokens = None,
     max_num_seqs: o.MaxNumSeqs = None,
     max_num_batched_tokens: o.MaxTokens = None,
+    max_model_len: o.MaxModelLen = None,
+    prefix_caching: o.PrefixCaching = None,
     gpu_memory_utilization: o.GpuMemory = None,
     json: o.Json = False,
 ) -> int:

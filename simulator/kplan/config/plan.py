@@ -63,10 +63,18 @@ class Question(Record):
 
     qps: float | None = Field(gt=0)
     concurrency: int | None = Field(ge=1)
+    replay: str | None = Field(None, description="request log that arrivals and lengths were taken from")
+    replay_hash: str | None = Field(None, description="of that file's bytes")
+    columns: dict[str, str] = Field({}, description="what the log's columns are: kplan's name -> the log's")
+    arrivals: Literal["poisson", "constant", "ramp"] = "poisson"
+    burstiness: float = Field(1.0, gt=0, description="shape of gamma gaps; 1 is Poisson")
+    ramp_to_qps: float | None = Field(None, gt=0, description="rate that a ramp from qps ends at")
+    think_s: float = Field(0.0, ge=0, description="mean pause of a client between its requests")
     model: str
     hardware: str
     calibration: str | None = Field(None, description="None: the hardware's own, or borrowed")
     tp: int = Field(ge=1)
+    dp: int = Field(1, ge=1, description="data-parallel ranks per replica")
     quantization: Literal["bf16", "fp8", "int4"] | None = Field(None, description="None: the model's own")
     kv_cache_dtype: Literal["auto", "bf16", "fp8"] = Field("auto", description="auto: the model's own")
     proposer: str
@@ -85,9 +93,12 @@ class Question(Record):
     slo_tpot_ms: float | None = Field(gt=0)
     slo_ttft_ms: float | None = Field(gt=0)
     replicas: int | None = Field(ge=1, description="None: as many as needed")
+    router: Literal["round-robin", "least-outstanding"] = "round-robin"
     max_k: int = Field(ge=0, le=254)
     max_num_seqs: int = Field(ge=1)
     max_num_batched_tokens: int = Field(ge=1)
+    max_model_len: int | None = Field(None, ge=1, description="None: the model's own")
+    prefix_caching: bool = True
     requests: int = Field(ge=1, description="requests simulated per replication")
     replications: int = Field(ge=1)
     seed: int = Field(ge=0)

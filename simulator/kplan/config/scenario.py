@@ -13,24 +13,46 @@ from kplan.errors import InputError
 from kplan.plainyaml import load_yaml
 
 MIN_QPS, MAX_QPS = 1e-6, 100_000.0
+MIN_BURSTINESS, MAX_BURSTINESS = 1e-3, 1e6
 MAX_CONCURRENCY = 100_000
+MAX_THINK_S = 86_400.0
 MAX_REQUESTS = 10_000_000
 
 
 class Scenario(Record):
     """A load on a model on some hardware, and how long to simulate it.
 
-    Exactly one of ``qps`` (open loop, Poisson) and ``concurrency`` (closed loop) is given.
+    Exactly one of ``qps`` (open loop), ``concurrency`` (closed loop) and ``replay`` (a request log, at its
+    own pace or, with ``qps`` too, stretched to that rate) is given.
     """
 
     qps: float | None = Field(None, ge=MIN_QPS, le=MAX_QPS, allow_inf_nan=False)
     concurrency: int | None = Field(None, ge=1, le=MAX_CONCURRENCY)
+    replay: Path | None = Field(None, description="request log that arrivals and lengths are taken from")
+    columns: dict[str, str] = Field(
+        default_factory=dict, description="what the log's columns are: kplan's name -> the log's"
+    )
+    arrivals: Literal["poisson", "constant", "ramp"] = Field("poisson", description="of the open loop")
+    burstiness: float = Field(
+        1.0,
+        ge=MIN_BURSTINESS,
+        le=MAX_BURSTINESS,
+        allow_inf_nan=False,
+        description="shape of gamma gaps, as vllm bench serve: 1 is Poisson, less is burstier",
+    )
+    ramp_to_qps: float | None = Field(
+        None, ge=MIN_QPS, le=MAX_QPS, allow_inf_nan=False, description="rate that a ramp from qps ends at"
+    )
+    think_s: float = Field(
+        0.0, ge=0, le=MAX_THINK_S, allow_inf_nan=False, description="mean pause of a client between requests"
+    )
     model: str = "llama-3.1-8b"
     hardware: str = "h100-sxm"
     calibration: str | None = Field(
         None, description="a file of kplan calibrate; None: the GPU's, or borrowed"
     )
     tp: int = Field(1, ge=1, le=64, description="tensor-parallel GPUs per replica")
+    dp: int = Field(1, ge=1, le=64, description="data-parallel ranks per replica, which step together")
     quantization: Literal["bf16", "fp8", "int4"] | None = Field(
         None, description="of the weights; None: the profile's"
     )
@@ -50,18 +72,29 @@ class Scenario(Record):
     replications: int = Field(1, ge=1, le=1000)
     seed: int = Field(0, ge=0, lt=2**63)
     replicas: int | None = Field(None, ge=1, le=1024, description="None: as many as needed (1 in simulate)")
+    router: Literal["round-robin", "least-outstanding"] = Field(
+        "round-robin", description="over the replicas"
+    )
     slo_tpot_ms: float | None = Field(None, gt=0, allow_inf_nan=False)
     slo_ttft_ms: float | None = Field(None, gt=0, allow_inf_nan=False)
     prompt_tokens: int | None = Field(None, ge=1, le=10_000_000, description="constant prompt length")
     output_tokens: int | None = Field(None, ge=1, le=10_000_000, description="constant output length")
     max_num_seqs: int | None = Field(None, ge=1, le=65_536, description="None: the engine's default")
     max_num_batched_tokens: int | None = Field(None, ge=1, le=1_048_576)
+    max_model_len: int | None = Field(
+        None, ge=1, le=10_000_000, description="longest prompt and output together; None: the model's own"
+    )
+    prefix_caching: bool = Field(True, description="whether prompts reuse the KV cache of a shared beginning")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _one_load(self) -> Self:
-        if (self.qps is None) == (self.concurrency is None):
-            raise ValueError("give exactly one of --qps (open loop) and --concurrency (closed loop)")
+        loads = [self.qps if self.replay is None else None, self.concurrency, self.replay]
+        if sum(load is not None for load in loads) != 1:
+            raise ValueError(
+                "give exactly one of --qps (open loop), --concurrency (closed loop) and --replay (a request "
+                "log, with which --qps may go)"
+            )
         if self.concurrency is not None and self.requests is not None and self.requests < self.concurrency:
             raise ValueError(
                 f"requests must be at least the concurrency: {self.requests} requests cannot keep "
@@ -74,8 +107,45 @@ class Scenario(Record):
             )
         return self
 
+    @model_validator(mode="after")
+    def _arrivals_fit_the_load(self) -> Self:
+        given = {key for key in self.model_fields_set if getattr(self, key) is not None}
+        if self.replay is not None:
+            taken = [key for key in _OF_THE_LOG if key in given]
+            if taken:
+                raise ValueError(
+                    f"{_flag(taken[0])} does not go with --replay: the log has its own; leave it out"
+                )
+        elif self.columns:
+            raise ValueError("--columns names those of a request log: give --replay FILE, or leave it out")
+        if self.concurrency is not None:
+            idle = [key for key in ("arrivals", "burstiness", "ramp_to_qps") if key in given]
+            if idle:
+                raise ValueError(f"{_flag(idle[0])} is of an open loop: give --qps instead of --concurrency")
+        elif self.think_s > 0:
+            raise ValueError("--think-s is a pause of the clients of a closed loop: give --concurrency")
+        if (self.arrivals == "ramp") != (self.ramp_to_qps is not None):
+            raise ValueError(
+                "--arrivals ramp and --ramp-to-qps need each other: a ramp goes from --qps to it"
+            )
+        if self.burstiness != 1.0 and self.arrivals != "poisson":
+            raise ValueError(
+                f"--burstiness shapes the gaps of --arrivals poisson, not of {self.arrivals}: leave one out"
+            )
+        return self
 
-SWITCHES = ("async_scheduling", "enforce_eager")
+
+_OF_THE_LOG = ("arrivals", "burstiness", "ramp_to_qps", "traces", "prompt_tokens", "output_tokens")
+"""Keys that a request log speaks for."""
+
+_GIVES_WAY = {
+    "qps": ("concurrency", "think_s"),
+    "concurrency": ("qps", "replay", "columns", "arrivals", "burstiness", "ramp_to_qps"),
+    "replay": ("concurrency", "think_s", "arrivals", "burstiness", "ramp_to_qps"),
+}
+"""Flag that names a kind of load -> keys of the file that it takes the place of."""
+
+SWITCHES = ("async_scheduling", "enforce_eager", "prefix_caching")
 """Keys that are true or false."""
 
 
@@ -117,15 +187,15 @@ def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any
         merged["replicas"] = None
     if merged.get("policy") is False:  # YAML 1.1 reads the word off as False
         merged["policy"] = "off"
-    if traces := merged.get("traces"):
-        merged["traces"] = path.parent / str(traces)
+    for key in ("traces", "replay"):
+        if file := merged.get(key):
+            merged[key] = path.parent / str(file)
     for key in ("model", "hardware", "calibration", "drafter", "workload"):
         if isinstance(merged.get(key), str):
             merged[key] = _beside(path, merged[key])
-    if overrides.get("qps") is not None:
-        merged.pop("concurrency", None)
-    if overrides.get("concurrency") is not None:
-        merged.pop("qps", None)
+    for flag, others in _GIVES_WAY.items():
+        if overrides.get(flag) is not None:
+            merged = {key: value for key, value in merged.items() if key not in others}
     return make_scenario(defaults | merged | overrides, str(path))
 
 
@@ -138,12 +208,16 @@ def _beside(path: Path, name: str) -> str:
 
 def _first_fault(err: ValidationError, origin: str) -> InputError:
     fault = err.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in fault["loc"])
+    key, *inside = [str(part) for part in fault["loc"]] or [""]
     if fault["type"] == "extra_forbidden":
         known = ", ".join(Scenario.model_fields)
         return InputError(f"{origin}: key", key, "is not known", f"known keys: {known}")
     message = fault["msg"].removeprefix("Value error, ")
     if not key:
         return InputError(origin, "a load that does not hold together", message)
-    flag = "--" + key.replace("_", "-")
-    return InputError(f"{origin}: {flag}", fault["input"], message[0].lower() + message[1:])
+    where = " ".join([_flag(key), *inside])
+    return InputError(f"{origin}: {where}", fault["input"], message[0].lower() + message[1:])
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")
