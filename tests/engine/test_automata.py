@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -9,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kplan.engine import Limits, Load, Replica, kernel
+from kplan.engine import BatchCost, Limits, Load, Replica, kernel
+from kplan.errors import InputError
 from kplan.policy import (
     ACCEPTED,
     BATCH,
@@ -127,3 +130,97 @@ def test_what_a_rule_sees_and_hears_moves_its_answers() -> None:
     assert (replica.machine.k_steps > 0).all()
     state = replica._policy.compiled().state  # type: ignore[attr-defined]
     assert (state[0] > 0).all()
+
+
+def choose_below_zero(state, step, seen, prices, k_each):  # type: ignore[no-untyped-def]  # read by numba
+    """A mistake in one request's K, or in that for all."""
+    for i in range(len(seen)):
+        k_each[i] = 1
+    k_each[len(seen) - 1] = -7
+    return PER_REQUEST if state[0, 0] == 1 else -5
+
+
+def choose_too_much(state, step, seen, prices, k_each):  # type: ignore[no-untyped-def]  # read by numba
+    return 1_000
+
+
+def choose_by_a_dict(state, step, seen, prices, k_each):  # type: ignore[no-untyped-def]  # numba cannot
+    return {"k": object()}
+
+
+class Says:
+    """A policy of one ``choose``."""
+
+    def __init__(self, choose: Callable[..., int], first: float = 0.0) -> None:
+        self.rule = Rule(np.array([[first]]), choose)
+
+    def compiled(self) -> Rule:
+        return self.rule
+
+    def choose_k(self, step: StepView) -> object:
+        return self.rule.choose_k(step)
+
+
+def ends(policy: object, *, compiled: bool = True) -> Replica:
+    load = make_load(6, clients=3)
+    replica = Replica(load, bounds(load), price(), policy, compiled=compiled)  # type: ignore[arg-type]  # a test's own policy
+    assert replica.advance() == kernel.DONE
+    return replica
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("each", "told"), [(1.0, "-7"), (0.0, "-5")])
+def test_a_k_below_zero_is_refused_in_one_line(compiled: bool, each: float, told: str) -> None:
+    with pytest.raises(InputError, match=f"^policy Says: choose_k: got {told}, K must be 0 or more"):
+        ends(Says(choose_below_zero, each), compiled=compiled)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_k_above_max_k_is_cut(compiled: bool) -> None:
+    steps = ends(Says(choose_too_much), compiled=compiled).machine.k_steps
+    assert steps[-1] > 0
+    assert steps[1:-1].sum() == 0
+
+
+def test_a_rule_that_numba_cannot_compile_is_refused_in_one_line() -> None:
+    with pytest.raises(InputError, match=r"^policy Says: choose_by_a_dict: .*numba must compile") as caught:
+        ends(Says(choose_by_a_dict))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_rule_that_stands_in_no_file_runs_too() -> None:
+    space: dict[str, Callable[..., int]] = {}
+    exec("def choose(state, step, seen, prices, k_each):\n    return 2\n", space)
+    assert ends(Says(space["choose"])).machine.k_steps[2] > 0
+
+
+def test_a_class_that_overrides_a_method_of_its_parents_rule_is_called_at_every_step() -> None:
+    class CalmGoodput(Goodput):
+        def choose_k(self, step: StepView) -> int:
+            return min(1, int(super().choose_k(step)))
+
+    class Deaf(Heuristic):
+        def observe(self, outcome: StepOutcome) -> None:
+            """Learn nothing: every request stays at the start."""
+
+    assert ends(CalmGoodput()).machine.k_steps[2:].sum() == 0
+    assert ends(Deaf(start=4)).machine.k_steps[5:].sum() == 0
+    assert ends(Heuristic(start=4)).machine.k_steps[5:].sum() > 0
+
+
+@pytest.mark.parametrize("state", [np.zeros(3), np.zeros((2, 2), np.int64), np.zeros((4, 4)).T[::2]])
+def test_a_state_that_the_compiled_loop_would_misread_is_refused(state: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="C-contiguous float64 matrix"):
+        Rule(state, choose_too_much)
+
+
+@pytest.mark.parametrize("batch", [1, 40, 300])
+def test_the_prices_of_all_k_are_those_of_each(batch: int) -> None:
+    cost = BatchCost(price(), batch, batch * 700)
+    assert cost.seconds_by_k(7).tolist() == [cost.seconds(k) for k in range(8)]
+
+
+def test_policies_load_without_numba() -> None:
+    modules = "kplan.policy, kplan_policies.sglang_ema, kplan_policies.goodput, kplan_policies.heuristic"
+    code = f"import sys, {modules}; sys.exit('numba' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
