@@ -23,14 +23,17 @@ def forget_stale_kernels() -> None:
     """Drop compiled kernels when any source with one has changed.
 
     numba's cache of a function looks at that function's own file alone, yet holds the code of what it calls.
+    The rules of policies are kernels too: the engine compiles them.
     """
-    root = REPOSITORY / "simulator" / "kplan"
-    sources = sorted(path for path in root.rglob("*.py") if "njit" in path.read_text(encoding="utf-8"))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    mark = root / "__pycache__" / "kernels.sha256"
+    roots = [REPOSITORY / folder for folder in ("simulator/kplan", "policies/kplan_policies", "tests")]
+    modules = sorted(path for root in roots for path in root.rglob("*.py"))
+    texts = [path.read_text(encoding="utf-8") for path in modules]
+    kernels = "".join(text for text in texts if "njit" in text or "Rule" in text)
+    digest = hashlib.sha256(kernels.encode()).hexdigest()
+    mark = roots[0] / "__pycache__" / "kernels.sha256"
     if mark.exists() and mark.read_text(encoding="utf-8") == digest:
         return
-    for compiled in root.rglob("__pycache__/*.nb[ci]"):
+    for compiled in (path for root in roots for path in root.rglob("__pycache__/*.nb[ci]")):
         compiled.unlink(missing_ok=True)
     mark.parent.mkdir(exist_ok=True)
     mark.write_text(digest, encoding="utf-8")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kplan.policy import PolicyInfo, StepOutcome, StepView
+from kplan.policy import ACCEPTED, F64, I64, PROPOSED, PolicyInfo, Rule, StepOutcome, StepView
 from kplan.space import FloatRange, IntRange
 from kplan_policies._text import checked_float, checked_int, policy_text
 
-_MAX_PRICES = 4096
-"""Price rows kept (batch size x context bucket) before the cache starts afresh."""
+# columns of the rule's state, one row
+_WEIGHT: Final = 0
+_PROBE_EVERY: Final = 1
+_ACCEPTED: Final = 2  # decayed sums over the steps observed
+_EXAMINED: Final = 3
+_IDLE_STEPS: Final = 4  # in a row at K = 0
 
 
 class Goodput:
@@ -24,9 +27,6 @@ class Goodput:
 
     K = 0 observes nothing and would hold for ever, so after ``probe_every`` steps in a row at K = 0 one
     step drafts a single token per request: at most one step in ``probe_every`` pays for looking again.
-
-    Step costs are priced once per batch size and 1/16-wide bucket of the batch's total context and then
-    reused: pricing every K at every step would cost more than the rest of the policy.
 
     Args:
         weight: weight of the newest observed step in the running counts.
@@ -52,10 +52,8 @@ class Goodput:
         self.weight = checked_float("weight", weight, 0.001, 1.0)
         self.start_acceptance = checked_float("start_acceptance", start_acceptance, 0.0, 1.0)
         self.probe_every = checked_int("probe_every", probe_every, 1)
-        self._accepted = self.start_acceptance
-        self._examined = 1.0
-        self._idle_steps = 0
-        self._prices: dict[tuple[int, int, int, int], NDArray[np.float64]] = {}
+        state = [self.weight, self.probe_every, self.start_acceptance, 1.0, 0.0]
+        self._rule = Rule(np.array([state], np.float64), _choose, _learn, priced=True)
 
     @property
     def text(self) -> str:
@@ -65,41 +63,47 @@ class Goodput:
     @property
     def acceptance(self) -> float:
         """Current estimate of the chance that the next draft token is accepted, 0..1."""
-        return self._accepted / self._examined
+        state = self._rule.state[0]
+        return float(state[_ACCEPTED] / state[_EXAMINED])
 
-    def choose_k(self, step: StepView) -> int:
+    def choose_k(self, step: StepView) -> int | I64:
         """K for the whole batch, 0..max_k."""
-        step_s = self._step_s(step)
-        tokens = np.cumsum(self.acceptance ** np.arange(step.max_k + 1))
-        k = int(np.argmax(tokens / step_s))
-        if k > 0:
-            self._idle_steps = 0
-            return k
-        self._idle_steps += 1
-        if self._idle_steps < self.probe_every:
-            return 0
-        self._idle_steps = 0
-        return min(1, step.max_k)
+        return self._rule.choose_k(step)
 
     def observe(self, outcome: StepOutcome) -> None:
         """Add the step's accepted and examined drafts to the running counts."""
-        accepted = int(outcome.accepted.sum())
-        examined = accepted + int(np.count_nonzero(outcome.accepted < outcome.proposed))
-        if examined == 0:
-            return
-        keep = 1.0 - self.weight
-        self._accepted = keep * self._accepted + self.weight * accepted
-        self._examined = keep * self._examined + self.weight * examined
+        self._rule.observe(outcome)
 
-    def _step_s(self, step: StepView) -> NDArray[np.float64]:
-        """(max_k + 1,) seconds of a step by K, from the cache when a like step was priced before."""
-        context = int(step.context.sum())
-        shift = max(context.bit_length() - 5, 0)
-        key = (step.batch, step.max_k, shift, context >> shift)
-        prices = self._prices.get(key)
-        if prices is None:
-            if len(self._prices) >= _MAX_PRICES:
-                self._prices.clear()
-            prices = np.array([step.cost.seconds(k) for k in range(step.max_k + 1)])
-            self._prices[key] = prices
-        return prices
+    def compiled(self) -> Rule:
+        """The rule; it wants the price of every K."""
+        return self._rule
+
+
+def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature
+    own = state[0]
+    chance = own[_ACCEPTED] / own[_EXAMINED]
+    best, best_rate, tokens, all_right = 0, 0.0, 0.0, 1.0
+    for k in range(len(prices)):
+        tokens += all_right
+        all_right *= chance
+        rate = tokens / prices[k]
+        if rate > best_rate:
+            best, best_rate = k, rate
+    if best == 0 and own[_IDLE_STEPS] + 1 < own[_PROBE_EVERY]:
+        own[_IDLE_STEPS] += 1
+        return 0
+    own[_IDLE_STEPS] = 0
+    return max(best, min(1, len(prices) - 1))
+
+
+def _learn(state: F64, step: F64, outcome: I64) -> None:  # noqa: ARG001 - a rule's signature
+    accepted = examined = 0
+    for i in range(len(outcome)):
+        accepted += outcome[i, ACCEPTED]
+        examined += outcome[i, ACCEPTED] + (1 if outcome[i, ACCEPTED] < outcome[i, PROPOSED] else 0)
+    if examined == 0:
+        return
+    own = state[0]
+    weight = own[_WEIGHT]
+    own[_ACCEPTED] = (1.0 - weight) * own[_ACCEPTED] + weight * accepted
+    own[_EXAMINED] = (1.0 - weight) * own[_EXAMINED] + weight * examined

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kplan.policy import PolicyInfo, StepOutcome, StepView
+from kplan.policy import (
+    ACCEPTED,
+    F64,
+    I64,
+    MAX_K,
+    PER_REQUEST,
+    PROPOSED,
+    REQUEST,
+    PolicyInfo,
+    Rule,
+    StepOutcome,
+    StepView,
+)
 from kplan.space import IntRange
 from kplan_policies._text import checked_int, policy_text
 
 _ROWS = 1 << 16
 """Requests remembered at once. A request's row is taken over by the one that arrives 65,536 later, so memory
 is bounded and nothing must be told when a request leaves; a preempted one finds its K again."""
+
+# columns of the rule's state: its first row ...
+_START: Final = 0
+_UP: Final = 1
+_DOWN: Final = 2
+_HIGHEST: Final = 3  # max_k of the latest choice
+# ... and one row per request remembered
+_OWNER: Final = 0  # its number + 1, 0 when the row is free
+_K: Final = 1
 
 
 class Heuristic:
@@ -45,30 +65,47 @@ class Heuristic:
         self.start = checked_int("start", start, 1)
         self.up = checked_int("up", up, 1)
         self.down = checked_int("down", down, 1)
-        self._owner = np.full(_ROWS, -1, np.int64)
-        self._k = np.zeros(_ROWS, np.int64)
-        self._max_k = start
+        state = np.zeros((1 + _ROWS, 4))
+        state[0] = self.start, self.up, self.down, self.start
+        self._rule = Rule(state, _choose, _learn)
 
     @property
     def text(self) -> str:
         """``heuristic``, with the values that are not the default's."""
         return policy_text("heuristic", self)
 
-    def choose_k(self, step: StepView) -> NDArray[np.int64]:
+    def choose_k(self, step: StepView) -> int | I64:
         """(B,) K per request, each 1..max_k (0 when max_k is 0)."""
-        self._max_k = step.max_k
-        return np.minimum(self._k_of(step.request), step.max_k)
+        return self._rule.choose_k(step)
 
     def observe(self, outcome: StepOutcome) -> None:
         """Move the K of every request that verified at least one draft."""
-        request, proposed = outcome.request, outcome.proposed
-        # Bounded by max_k, or a long run of full accepts would take as many rejects to forget.
-        k = np.minimum(self._k_of(request), self._max_k)
-        moved = np.where(outcome.accepted >= proposed, k + self.up, k - self.down)
-        row = request % _ROWS
-        self._k[row] = np.where(proposed > 0, np.minimum(np.maximum(moved, 1), self._max_k), k)
-        self._owner[row] = request
+        self._rule.observe(outcome)
 
-    def _k_of(self, request: NDArray[np.int64]) -> NDArray[np.int64]:
-        row = request % _ROWS
-        return np.where(self._owner[row] == request, self._k[row], self.start)
+    def compiled(self) -> Rule:
+        """The rule, one row of state per request remembered."""
+        return self._rule
+
+
+def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature
+    start, highest = int(state[0, _START]), int(step[MAX_K])
+    state[0, _HIGHEST] = highest
+    for i in range(len(seen)):
+        own = state[1 + seen[i, REQUEST] % _ROWS]
+        known = own[_OWNER] == seen[i, REQUEST] + 1
+        k_each[i] = min(int(own[_K]) if known else start, highest)
+    return PER_REQUEST
+
+
+def _learn(state: F64, step: F64, outcome: I64) -> None:  # noqa: ARG001 - a rule's signature
+    start, up, down, highest = state[0, _START], state[0, _UP], state[0, _DOWN], state[0, _HIGHEST]
+    for i in range(len(outcome)):
+        request, proposed = outcome[i, REQUEST], outcome[i, PROPOSED]
+        if proposed == 0:
+            continue
+        own = state[1 + request % _ROWS]
+        # Bounded by max_k, or a long run of full accepts would take as many rejects to forget.
+        k = min(own[_K] if own[_OWNER] == request + 1 else start, highest)
+        moved = k + up if outcome[i, ACCEPTED] >= proposed else k - down
+        own[_K] = min(max(moved, 1), highest)
+        own[_OWNER] = request + 1

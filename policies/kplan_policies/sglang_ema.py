@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
-from kplan.policy import PolicyInfo, StepOutcome, StepView
+import numpy as np
+
+from kplan.policy import ACCEPTED, BATCH, F64, I64, PolicyInfo, Rule, StepOutcome, StepView
 from kplan.space import FloatRange, IntRange
 from kplan_policies._text import checked_int, policy_text
 from kplan_policies.sglang_ladder import DEFAULT_LADDER, Slot, load_ladder, parse_ladder, read_slots
 
 GRAPH_SIZES = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8))
 """Decode CUDA-graph batch sizes that SGLang 0.5.23 captures: 1-8, 10..32 by 2, 40..64 by 4, 72..256 by 8."""
+
+# columns of the rule's state, one row per slot
+_FROM_BATCH: Final = 0  # smallest batch that is routed to it
+_K: Final = 1
+_EMA: Final = 2  # of accepted drafts
+_VERIFIES: Final = 3  # seen
+_ALPHA: Final = 4
+_INTERVAL: Final = 5
+_WARMUP: Final = 6
+_DOWN: Final = 7
+_UP: Final = 8
+_CEILING: Final = 9
+_CANDIDATES: Final = 10  # how many K it may choose ...
+_FIRST: Final = 11  # ... and these, ascending, from here on
 
 
 class SglangEma:
@@ -67,8 +82,7 @@ class SglangEma:
         self.ema_alpha, self.update_interval, self.warmup_batches = ema_alpha, update_interval, warmup_batches
         self.initial_k = union[len(union) // 2] if start is None else start
         self.max_k = union[-1]
-        self._keys = [slot.batch for slot in slots]
-        self._tiers = [_Tier(slot, self.initial_k) for slot in slots]
+        self._rule = Rule(_state(slots, self.initial_k, self.graph_sizes), _choose, _learn)
 
     @classmethod
     def from_arg(cls, arg: str) -> dict[str, Any]:
@@ -84,63 +98,80 @@ class SglangEma:
         """The adaptive config in force, as SGLang's ``--speculative-adaptive-config`` file holds it."""
         return _copy(self._config)
 
-    def choose_k(self, step: StepView) -> int:
+    def choose_k(self, step: StepView) -> int | I64:
         """Current K of the slot that this batch is routed to."""
-        return self._tier(step.batch).k
+        return self._rule.choose_k(step)
 
     def observe(self, outcome: StepOutcome) -> None:
         """Feed one verify to the slot of its batch; a step in which nothing decoded is none."""
-        if len(outcome.request):
-            self._tier(outcome.batch).observe(float(outcome.accepted.sum()) / len(outcome.request))
+        self._rule.observe(outcome)
 
-    def _tier(self, batch: int) -> _Tier:
-        at = bisect_left(self.graph_sizes, batch)
-        padded = self.graph_sizes[at] if at < len(self.graph_sizes) else batch
-        return self._tiers[max(bisect_right(self._keys, padded) - 1, 0)]
+    def compiled(self) -> Rule:
+        """The rule, one row of state per slot."""
+        return self._rule
 
 
-class _Tier:
-    """State of one slot: its K, the EMA of accepted drafts and the verifies seen."""
+def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature
+    slot = np.searchsorted(state[:, _FROM_BATCH], step[BATCH], side="right") - 1
+    return int(state[slot, _K])
 
-    def __init__(self, slot: Slot, start: int) -> None:
-        steps = slot.candidate_steps
-        self._slot = slot
-        self.k = start if start in steps else steps[len(steps) // 2]
-        self.ema = float(self.k - 1)
-        self.verifies = 0
 
-    def observe(self, accepted: float) -> None:
-        """Take the mean accepted drafts of one verify (bonus excluded), and decide when it is time."""
-        slot = self._slot
-        if self.k > 0:  # nothing was drafted at K = 0, so the EMA is frozen there
-            self.ema = (1 - slot.ema_alpha) * self.ema + slot.ema_alpha * accepted
-        self.verifies += 1
-        late = self.verifies - slot.warmup_batches
-        if late > 0 and late % slot.update_interval == 0:
-            self.k = self._probe() if self.k == 0 else self._climb()
-
-    def _probe(self) -> int:
-        """K = 0 always tries the next candidate, with the EMA lifted to what that K would need to stay."""
-        steps = self._slot.candidate_steps
-        k = steps[min(steps.index(0) + 1, len(steps) - 1)]
-        if k > 0 and self.ema < 0:
-            self.ema = float(k - 1)
-        return k
-
-    def _climb(self) -> int:
-        slot, steps = self._slot, self._slot.candidate_steps
-        here = i = steps.index(self.k)
-        while i > 0 and self.ema <= (steps[i - 1] - 0.5 if steps[i - 1] else 0.5) + slot.down_hysteresis:
+def _learn(state: F64, step: F64, outcome: I64) -> None:
+    """Take the mean accepted drafts of one verify (bonus excluded), and decide when it is time."""
+    if len(outcome) == 0:
+        return
+    slot = state[np.searchsorted(state[:, _FROM_BATCH], step[BATCH], side="right") - 1]
+    k, alpha = slot[_K], slot[_ALPHA]
+    if k > 0:  # nothing was drafted at K = 0, so the EMA is frozen there
+        slot[_EMA] = (1 - alpha) * slot[_EMA] + alpha * (outcome[:, ACCEPTED].sum() / len(outcome))
+    slot[_VERIFIES] += 1
+    late = slot[_VERIFIES] - slot[_WARMUP]
+    if late <= 0 or late % slot[_INTERVAL] != 0:
+        return
+    steps = slot[_FIRST : _FIRST + int(slot[_CANDIDATES])]
+    last = len(steps) - 1
+    here = i = int(np.searchsorted(steps, k))
+    if k == 0:  # it always tries the next candidate, with the EMA lifted to what that K would need to stay
+        i = min(here + 1, last)
+        if steps[i] > 0 and slot[_EMA] < 0:
+            slot[_EMA] = steps[i] - 1
+    else:
+        while i > 0 and slot[_EMA] <= (steps[i - 1] - 0.5 if steps[i - 1] > 0 else 0.5) + slot[_DOWN]:
             i -= 1
         if i == here:
-            while i < len(steps) - 1 and self.ema > steps[i] - 0.5 + slot.up_hysteresis:
+            while i < last and slot[_EMA] > steps[i] - 0.5 + slot[_UP]:
                 i += 1
-        if slot.ceiling_coeff > 0:
-            ceiling = max(1, ceil(self.ema * slot.ceiling_coeff))
-            if ceiling < steps[i] <= self.k:
+        if slot[_CEILING] > 0:
+            ceiling = max(1, ceil(slot[_EMA] * slot[_CEILING]))
+            if ceiling < steps[i] <= k:
                 while i > 0 and steps[i] > ceiling:
                     i -= 1
-        return steps[i]
+    slot[_K] = steps[i]
+
+
+def _state(slots: Sequence[Slot], initial_k: int, graph_sizes: Sequence[int]) -> F64:
+    """(slots, columns) state of slots that saw nothing, by ascending batch."""
+    state = np.zeros((len(slots), _FIRST + max(len(slot.candidate_steps) for slot in slots)))
+    for row, slot in zip(state, slots, strict=True):
+        steps = slot.candidate_steps
+        k = initial_k if initial_k in steps else steps[len(steps) // 2]
+        row[_FROM_BATCH] = _smallest_batch(slot.batch, graph_sizes)
+        row[_K], row[_EMA] = k, k - 1
+        row[_ALPHA], row[_INTERVAL], row[_WARMUP] = slot.ema_alpha, slot.update_interval, slot.warmup_batches
+        row[_DOWN], row[_UP], row[_CEILING] = slot.down_hysteresis, slot.up_hysteresis, slot.ceiling_coeff
+        row[_CANDIDATES] = len(steps)
+        row[_FIRST : _FIRST + len(steps)] = steps
+    state[0, _FROM_BATCH] = 0  # a batch below every slot goes to the smallest
+    return state
+
+
+def _smallest_batch(key: int, graph_sizes: Sequence[int]) -> int:
+    """The smallest batch whose padded size reaches ``key``: one above the last graph that does not.
+
+    Above every graph nothing is padded, so there the key itself is the smallest.
+    """
+    below = [size for size in graph_sizes if size < key]
+    return max(below, default=0) + 1 if len(below) < len(graph_sizes) else key
 
 
 def _copy(record: Mapping[str, Any]) -> dict[str, Any]:

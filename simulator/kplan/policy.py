@@ -11,15 +11,57 @@ A policy in ten lines::
 
         def choose_k(self, step: StepView) -> int:
             return self.k if step.batch <= self.calm_batch else 1
+
+The engine calls it once per step. A policy that is a table by batch size (``TablePolicy``), or a small
+automaton over arrays (``CompiledPolicy``), runs compiled, whole stretches without Python::
+
+    def choose(state, step, seen, prices, k_each) -> int:
+        return int(state[0, 0]) if step[BATCH] <= state[0, 1] else 1
+
+    class CalmAtLoad:
+        def __init__(self, k: int = 3, calm_batch: int = 32) -> None:
+            self._rule = Rule(np.array([[k, calm_batch]], np.float64), choose)
+
+        def compiled(self) -> Rule:
+            return self._rule
+
+        def choose_k(self, step: StepView) -> int:
+            return self._rule.choose_k(step)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+I64: TypeAlias = NDArray[np.int64]
+F64: TypeAlias = NDArray[np.float64]
+
+# what stands where in the arrays that a rule's functions are given (see Rule)
+NOW_S: Final = 0  # of a step that asks for K, as in StepView ...
+STEP_S: Final = 0  # ... and of one that was run, as in StepOutcome
+BATCH: Final = 1  # of both
+WAITING: Final = 2
+KV_FREE_TOKENS: Final = 3
+MAX_K: Final = 4
+
+REQUEST: Final = 0  # of a request seen in a batch, as in StepView, and of one that decoded
+POSITION: Final = 1
+CONTEXT: Final = 2
+LAST_PROPOSED: Final = 3
+LAST_ACCEPTED: Final = 4
+PROPOSED: Final = 1  # of a request that decoded, as in StepOutcome
+ACCEPTED: Final = 2
+
+PER_REQUEST: Final = -1
+"""What a rule's ``choose`` returns when it filled ``k_each``."""
+
+Choose: TypeAlias = Callable[[F64, F64, I64, F64, I64], int]
+Learn: TypeAlias = Callable[[F64, F64, I64], None]
 
 
 class StepCostView(Protocol):
@@ -27,6 +69,10 @@ class StepCostView(Protocol):
 
     def seconds(self, k: int) -> float:
         """Seconds of a decode step of this batch that verifies and proposes ``k`` drafts per request."""
+        ...
+
+    def seconds_by_k(self, max_k: int) -> F64:
+        """(max_k + 1,) what :meth:`seconds` says of K = 0..max_k, in one call."""
         ...
 
     def seconds_at(self, tokens: int, depth: int) -> float:
@@ -119,6 +165,81 @@ class TablePolicy(Protocol):
 
     def table(self, max_batch: int) -> NDArray[np.int64]:
         """(max_batch + 1,) K for every batch size; entry 0 is unused."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """A policy as plain functions over arrays: the engine compiles them, Python calls them as they are.
+
+    One source serves both ways, and both give the same bytes. The functions stand on the top level of a
+    module, call nothing but what numba compiles, and keep everything in ``state``. They must not raise nor
+    write beyond the arrays: compiled code checks neither.
+
+    ``choose(state, step, seen, prices, k_each)`` returns K for all, or PER_REQUEST with ``k_each`` filled:
+
+    - ``step`` (5,) float64: NOW_S, BATCH, WAITING, KV_FREE_TOKENS, MAX_K of the step.
+    - ``seen`` (B, 5) int64: REQUEST, POSITION, CONTEXT, LAST_PROPOSED, LAST_ACCEPTED of each request.
+    - ``prices`` (max_k + 1,) float64: seconds of a step at each K; zeros unless ``priced``.
+    - ``k_each`` (B,) int64: one K per request.
+
+    ``learn(state, step, outcome)`` hears of each executed step, as ``observe`` does:
+
+    - ``step`` (2,) float64: STEP_S, BATCH of that step.
+    - ``outcome`` (D, 3) int64: REQUEST, PROPOSED, ACCEPTED of each request that decoded.
+
+    Attributes:
+        state: (m, n) float64, parameters and memory; the functions alone change it.
+        choose: see above.
+        learn: see above; None: nothing is learnt.
+        priced: fill ``prices``.
+
+    Raises:
+        ValueError: ``state`` is not a C-contiguous float64 matrix.
+    """
+
+    state: F64
+    choose: Choose
+    learn: Learn | None = None
+    priced: bool = False
+
+    def __post_init__(self) -> None:
+        state = self.state
+        if state.dtype != np.float64 or state.ndim != 2 or not state.flags.c_contiguous:
+            raise ValueError(
+                "the state of a rule must be a C-contiguous float64 matrix, "
+                f"not {state.dtype} of shape {state.shape}"
+            )
+
+    def choose_k(self, step: StepView) -> int | I64:
+        """What ``choose`` says of this step: K for all, or (B,) K per request."""
+        asked = np.array([step.now_s, step.batch, step.waiting, step.kv_free_tokens, step.max_k], np.float64)
+        seen = np.stack(
+            (step.request, step.position, step.context, step.last_proposed, step.last_accepted), axis=1
+        )
+        prices = step.cost.seconds_by_k(step.max_k) if self.priced else np.zeros(step.max_k + 1)
+        k_each = np.zeros(len(seen), np.int64)
+        k = self.choose(self.state, asked, seen, prices, k_each)
+        return k_each if k == PER_REQUEST else k
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Let ``learn`` hear of this step."""
+        if self.learn is not None:
+            ran = np.array([outcome.step_s, outcome.batch], np.float64)
+            decoded = np.stack((outcome.request, outcome.proposed, outcome.accepted), axis=1)
+            self.learn(self.state, ran, decoded)
+
+
+@runtime_checkable
+class CompiledPolicy(Protocol):
+    """A policy that a :class:`Rule` makes: the engine runs it compiled, and calls no other method of it.
+
+    ``choose_k`` and ``observe`` hand on to those of the same rule. A class that inherits ``compiled`` and
+    overrides one of them is called once per step.
+    """
+
+    def compiled(self) -> Rule:
+        """The rule, the same object at every call."""
         ...
 
 

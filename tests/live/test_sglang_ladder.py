@@ -41,6 +41,10 @@ class FreeStep:
         """Zero."""
         return 0.0 * k
 
+    def seconds_by_k(self, max_k: int) -> np.ndarray:
+        """Zeros."""
+        return np.zeros(max_k + 1)
+
     def seconds_at(self, tokens: int, depth: int) -> float:
         """Zero."""
         return 0.0 * tokens * depth

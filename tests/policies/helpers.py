@@ -29,6 +29,9 @@ class PricedByK:
     def seconds(self, k: int) -> float:
         return self.step_s[k]
 
+    def seconds_by_k(self, max_k: int) -> NDArray[np.float64]:
+        return np.array(self.step_s[: max_k + 1])
+
     def seconds_at(self, tokens: int, depth: int) -> float:
         return self.step_s[depth] + self.token_s * tokens
 

@@ -1,11 +1,8 @@
-"""SGLang's rule against the released class's measured run, a transliteration, and its known consequences."""
+"""SGLang's rule against a transliteration and its known consequences; its runs: test_sglang_in_the_engine."""
 
 from __future__ import annotations
 
-import csv
-import random
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,77 +14,6 @@ from kplan.policy import StepOutcome
 from kplan_policies.sglang_ema import GRAPH_SIZES, SglangEma
 
 from .helpers import batch_of, iid_depths, outcome, untimed
-
-BATCHES = 20_000
-
-# Figures carried over, measured: share of 20,000 batches at K = 0, 1, 3, 5, 7 and the switches of the
-# released AdaptiveSpeculativeParams class (SGLang 0.5.23, default ladder, start 3), with i.i.d. acceptance p
-# per draft token. Overlap: an outcome is known one batch late.
-MEASURED = [
-    (1, 0.45, "sync", (0, 0.149, 0.851, 0, 0), 300),
-    (1, 0.7, "overlap", (0, 0, 0.991, 0.009, 0), 44),
-    (1, 0.8, "overlap", (0, 0, 0.734, 0.266, 0), 414),
-    (1, 0.9, "sync", (0, 0, 0.032, 0.75, 0.217), 485),
-    (8, 0.3, "overlap", (0.499, 0.499, 0.001, 0, 0), 3996),
-    (8, 0.45, "sync", (0.058, 0.057, 0.885, 0, 0), 494),
-    (8, 0.45, "overlap", (0.261, 0.261, 0.478, 0, 0), 2118),
-    (32, 0.45, "sync", (0.487, 0.513, 0, 0, 0), 3898),
-    (32, 0.55, "overlap", (0.14, 0.86, 0, 0, 0), 1122),
-]
-ROUNDED = 0.00051  # the measured shares are given to three digits
-
-
-def drive(batch: int, p: float, mode: str) -> tuple[tuple[float, ...], int]:
-    """Shares of batches at K = 0, 1, 3, 5, 7 and switches.
-
-    The draws are those of the measurement (Python's generator, seed 0, one draw per examined draft token), so
-    the released class and this one see the very same acceptances, and must agree in every decision.
-    """
-    draw, policy, step = random.Random(0).random, SglangEma(), batch_of(batch)
-    count = dict.fromkeys((0, 1, 3, 5, 7), 0)
-    pending: StepOutcome | None = None
-    switches = 0
-    for _ in range(BATCHES):
-        k = policy.choose_k(step)
-        count[k] += 1
-        accepted = []
-        for _ in range(batch):
-            depth = 0
-            while depth < k and draw() < p:
-                depth += 1
-            accepted.append(depth)
-        done: StepOutcome | None = outcome(step.request, [k] * batch, accepted)
-        if mode == "overlap":
-            done, pending = pending, done
-        if done is not None:
-            policy.observe(done)
-            switches += policy.choose_k(step) != k
-    return tuple(n / BATCHES for n in count.values()), switches
-
-
-@pytest.mark.parametrize(("batch", "p", "mode", "shares", "switches"), MEASURED)
-def test_shares_carried_over(
-    batch: int, p: float, mode: str, shares: tuple[float, ...], switches: int
-) -> None:
-    ours, our_switches = drive(batch, p, mode)
-    assert ours == pytest.approx(shares, abs=ROUNDED)
-    assert our_switches == switches
-
-
-@pytest.mark.shared
-def test_shares_of_the_released_class(shared_dir: Path) -> None:
-    with (shared_dir / "engines/sglang_cpu/ADAPTIVE_SHARES.csv").open() as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    assert len(rows) >= 36
-    carried = {(batch, p, mode) for batch, p, mode, _, _ in MEASURED}
-    for row in rows:
-        case = int(row["batch"]), float(row["p"]), row["mode"]
-        if case not in carried:
-            ours, switches = drive(*case)
-            assert ours == pytest.approx([float(row[f"share_k{k}"]) for k in (0, 1, 3, 5, 7)], abs=ROUNDED), (
-                case
-            )
-            assert switches == int(row["switches"]), case
 
 
 class Transliteration:

@@ -21,6 +21,7 @@ from kplan.simulate import (
     settling,
     sustained_qps,
 )
+from kplan.simulate.run import observe_lag
 
 
 def test_mean_context_weights_by_tokens() -> None:
@@ -145,6 +146,23 @@ def test_synchronous_scheduling_shows_the_host() -> None:
     shown = host.step_s.value + host.request_s.value - host.exposed_s.value
     both = [_tpot_s(**load, async_scheduling=on) for on in (True, False)]
     assert both[1] - both[0] == pytest.approx(shown, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("asked", "lag"),
+    [
+        ({"engine": "sglang"}, 1),
+        ({"engine": "sglang", "async_scheduling": False}, 0),  # --disable-overlap-schedule
+        ({"engine": "sglang", "proposer": "ngram"}, 0),
+        ({"engine": "vllm"}, 1),
+        ({"engine": "vllm", "async_scheduling": False}, 0),
+        ({"engine": "vllm", "proposer": "ngram"}, 0),
+    ],
+)
+def test_a_step_is_observed_late_only_where_the_next_is_launched_before_it(
+    asked: dict[str, object], lag: int
+) -> None:
+    assert observe_lag(prepare(make_scenario({"qps": 1.0, **asked}))) == lag
 
 
 def test_async_scheduling_is_refused_where_the_method_rules_it_out() -> None:

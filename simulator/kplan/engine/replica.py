@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kplan.engine import kernel
 from kplan.engine.arrive import waiting
+from kplan.engine.automaton import Automaton, price_by_k
 from kplan.engine.execute import execute
 from kplan.engine.load import Load, check_fits, new_machine, new_requests
 from kplan.engine.price import steady_step_s
@@ -20,6 +21,7 @@ from kplan.engine.state import (
     ADMITTED,
     ENDED,
     EXPECTED,
+    F64,
     FINISHED,
     FREE_BLOCKS,
     I64,
@@ -34,7 +36,15 @@ from kplan.engine.state import (
 )
 from kplan.errors import InputError, KplanError
 from kplan.latency.compiled import StepCost
-from kplan.policy import Observer, Policy, PolicyInfo, StepOutcome, StepView, TablePolicy
+from kplan.policy import (
+    CompiledPolicy,
+    Observer,
+    Policy,
+    PolicyInfo,
+    StepOutcome,
+    StepView,
+    TablePolicy,
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,12 @@ class BatchCost:
     def seconds(self, k: int) -> float:
         """Seconds of a decode step of this batch that verifies and proposes ``k`` drafts per request."""
         return self.seconds_at(self.batch * (k + 1), k)
+
+    def seconds_by_k(self, max_k: int) -> F64:
+        """(max_k + 1,) what :meth:`seconds` says of K = 0..max_k, in one call."""
+        prices = np.empty(max_k + 1)
+        price_by_k(self.cost, self.batch, self.kv_tokens, prices)
+        return prices
 
     def seconds_at(self, tokens: int, depth: int) -> float:
         """Seconds of a decode step that verifies ``tokens`` in all and drafts ``depth`` deep."""
@@ -128,12 +144,21 @@ class Replica:
         self._sees_future = isinstance(info, PolicyInfo) and info.needs_future
         self._last: I64 = np.zeros((2, len(load)), np.int64)
         self._table: I64 | None = None
+        self._automaton: Automaton | None = None
         self._mode = kernel.BY_TABLE
-        if compiled and isinstance(policy, TablePolicy) and _table_is_the_rule(type(policy)):
+        if compiled and isinstance(policy, TablePolicy) and _rules(type(policy), "table", "choose_k"):
             self._table = np.clip(policy.table(limits.max_num_seqs), 0, limits.max_k).astype(np.int64)
         elif compiled and self._sees_future and getattr(policy, "compiled_oracle", False):
             self._mode = kernel.BY_ORACLE
             self._table = np.zeros(limits.max_num_seqs + 1, np.int64)
+        elif (
+            compiled
+            and isinstance(policy, CompiledPolicy)
+            and _rules(type(policy), "compiled", "choose_k", "observe")
+        ):
+            self._automaton = Automaton(
+                type(policy).__name__, policy.compiled(), limits, len(load), observe_lag
+            )
 
     @property
     def clock_s(self) -> float:
@@ -202,6 +227,10 @@ class Replica:
                     self._mode, self._table, self.k_each, until, steps,
                 )
             )  # fmt: skip
+        if self._automaton is not None:
+            return self._automaton.advance(
+                self.records, self.machine, self.limits, self.traces, self.cost, until, steps
+            )
         for _ in range(steps):
             batch = int(kernel.next_batch(self.records, self.machine, self.limits, until))
             if batch <= 0:
@@ -289,10 +318,10 @@ def _blame(policy: Policy, method: str, batch: int) -> Iterator[None]:
         raise InputError(what, told, "it must not raise", "mend the policy") from error
 
 
-def _table_is_the_rule(cls: type) -> bool:
-    """False for a class that inherits ``table`` but overrides ``choose_k``: that is its parent's rule."""
-    names = next(vars(base).keys() for base in cls.__mro__ if {"table", "choose_k"} & vars(base).keys())
-    return "table" in names
+def _rules(cls: type, form: str, *methods: str) -> bool:
+    """Whether ``form`` is the rule of this class, not inherited beside an override of one of ``methods``."""
+    names = next(vars(base).keys() for base in cls.__mro__ if {form, *methods} & vars(base).keys())
+    return form in names
 
 
 def _checked(chosen: object, batch: int, policy: Policy) -> int | NDArray[np.int64]:

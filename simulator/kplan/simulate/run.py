@@ -87,7 +87,7 @@ def cost_of(setup: Setup, spec: PolicySpec) -> StepCost:
 
 def observe_lag(setup: Setup) -> int:
     """Steps by which the result of a step trails the choice of K: one when the next is launched before it."""
-    return 1 if setup.sglang or setup.latency.traits.async_scheduling else 0
+    return 1 if setup.latency.traits.async_scheduling else 0
 
 
 def is_off(spec: PolicySpec) -> bool:
