@@ -6,12 +6,11 @@ import json
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kplan.bench.rounds import Rounds
+from kplan.bench.rounds import Rounds, timed
 from kplan.errors import InfeasibleError
 
 KPLAN = ("-c", "from kplan.cli.app import main; main()")
@@ -30,21 +29,15 @@ def run_child(arguments: Sequence[str], rounds: int) -> tuple[str, Rounds]:
     Raises:
         InfeasibleError: one of them failed.
     """
-    cpu_s, wall_s = [], []
-    for _ in range(rounds):
-        before, start = _children_cpu_s(), time.perf_counter()
-        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
-        wall_s.append(time.perf_counter() - start)
-        cpu_s.append(_children_cpu_s() - before)
-        if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or ["nothing on stderr"])[-1]
-            raise InfeasibleError(f"not measured, a process ended with code {done.returncode}: {last}")
-    return done.stdout, Rounds(tuple(cpu_s), tuple(wall_s))
+    return timed(lambda: _run(arguments), rounds, warm=False)
 
 
-def _children_cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _run(arguments: Sequence[str]) -> str:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["nothing on stderr"])[-1]
+        raise InfeasibleError(f"not measured, a process ended with code {done.returncode}: {last}")
+    return done.stdout
 
 
 def peak_bytes() -> int:

@@ -6,14 +6,18 @@ greedy table of the latency model is tried first: what is found is never worse.
 
 from __future__ import annotations
 
+import pickle
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import groupby
 from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import optuna
 
@@ -104,7 +108,8 @@ def search_table(
 ) -> TableSearch:
     """Search the batch tables for the lowest mean TPOT at the scenario's rate on its replicas (1 when open).
 
-    The same arguments give the same trials, whatever the number of workers.
+    The same arguments give the same trials, whatever the number of workers. A script that calls this needs
+    the usual ``if __name__ == "__main__":``, for the processes import it.
 
     Args:
         trials: tables simulated.
@@ -132,8 +137,7 @@ def search_table(
     )
     study.enqueue_trial({_name(start): _k_at(greedy, start) for start in starts})
     done: list[Tried] = []
-    # spawned, not forked: the parent may hold the threads of a compiled kernel
-    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_start, initargs=(job,)) as pool:
+    with _pool(job, workers) as pool:
         while len(done) < trials:
             asked = [study.ask(ks) for _ in range(min(TOGETHER, trials - len(done)))]
             texts = [_text(starts, [trial.params[_name(start)] for start in starts]) for trial in asked]
@@ -163,10 +167,24 @@ def _requests(setup: Setup, trials: int, workers: int, seconds: float) -> int:
     return n
 
 
-def _start(job: _Job) -> None:
+@contextmanager
+def _pool(job: _Job, workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that hold ``job``.
+
+    They are spawned, not forked: the parent may hold the threads of a compiled kernel. The job goes through a
+    file: a worker that dies before it has read megabytes from its pipe would block the parent for ever.
+    """
+    with TemporaryDirectory(prefix="kplan-") as folder:
+        path = Path(folder) / "job"
+        path.write_bytes(pickle.dumps(job))
+        with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_start, initargs=(path,)) as pool:
+            yield pool
+
+
+def _start(path: Path) -> None:
     """Give a fresh worker its job; an interrupt is the parent's to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _JOB.set(job)
+    _JOB.set(pickle.loads(path.read_bytes()))
 
 
 def _try(text: str) -> Tried:
