@@ -47,10 +47,21 @@ def evaluate(
         max_qps: its sustained rate over all replicas (see kplan.simulate.sustained_qps).
     """
     runs = tuple(run_policy(setup, spec, requests, replicas=replicas) for requests in drawn)
+    return Evaluated(spec, runs, max_qps, saturated=overload(setup, runs, max_qps) > 0)
+
+
+def overload(setup: Setup, runs: Sequence[Measured], max_qps: float) -> float:
+    """By how much the load exceeds what counts as sustained, in shares of the sustained rate.
+
+    Above 0 the load is saturated; a closed loop never is.
+
+    Args:
+        max_qps: the sustained rate over all replicas.
+    """
     qps = setup.scenario.qps
     growing = sum(run.saturated for run in runs) * 2 > len(runs)
     share = 0.0 if qps is None else qps / max_qps
-    return Evaluated(spec, runs, max_qps, saturated=share > OVER or (growing and share > CLOSE))
+    return share - (CLOSE if growing else OVER)
 
 
 def paired_speedup(base: Evaluated, other: Evaluated) -> tuple[float, tuple[float, float] | None] | None:
