@@ -7,6 +7,10 @@ from numba import njit
 
 from kplan.engine.schedule import free_blocks
 from kplan.engine.state import (
+    BIN_BATCH_S,
+    BIN_EMITTED,
+    BIN_S,
+    BINS,
     DECODES,
     DRAFT_S,
     FINISHED,
@@ -237,4 +241,9 @@ def execute(
         s[W_PROPOSED] += proposed
         s[W_CONTEXT] += context
         m.batch_steps[batch] += 1
+        admitted = m.counters[NEXT_WAITING] - limits.window_from - 1
+        b = m.bins[admitted * BINS // (limits.window_to - limits.window_from)]
+        b[BIN_S] += step_s
+        b[BIN_BATCH_S] += batch * step_s
+        b[BIN_EMITTED] += emitted
     return step_s

@@ -49,6 +49,11 @@ W_OPEN_S = 11
 W_CLOSE_S = 12
 SUMS = 13
 
+# the measured window in slices (``Machine.bins``), by the share of its requests that were admitted
+BINS = 200
+BIN_S = 0  # seconds
+BIN_BATCH_S = 1  # batch x seconds
+BIN_EMITTED = 2  # tokens emitted
 
 REQUEST = np.dtype(
     [
@@ -99,6 +104,7 @@ class Machine(NamedTuple):
     sums: F64  # (SUMS,) over the measured window
     k_steps: I64  # (max_k + 1,) decoding request-steps by drafts verified
     batch_steps: I64  # (max_num_seqs + 1,) steps by batch size
+    bins: F64  # (BINS, 3) seconds, batch x seconds and tokens emitted, in slices of the measured window
 
 
 class Limits(NamedTuple):
@@ -192,4 +198,5 @@ def new_machine(load: Load, limits: Limits) -> Machine:
         sums=sums,
         k_steps=ints(ks),
         batch_steps=ints(seqs + 1),
+        bins=np.zeros((BINS, 3)),
     )
