@@ -1,7 +1,7 @@
 """The one place that puts a scenario together and runs it."""
 
 from kplan.simulate.draw import Drawn, draw_requests
-from kplan.simulate.run import is_off, run_policy, sustained_qps
+from kplan.simulate.run import UNBOUNDED, Sustained, is_off, run_policy, sustained, sustained_qps
 from kplan.simulate.settle import Settling, default_requests, settling
 from kplan.simulate.setup import (
     POOL,
@@ -15,10 +15,12 @@ from kplan.simulate.setup import (
 
 __all__ = [
     "POOL",
+    "UNBOUNDED",
     "Drawn",
     "MeanLengths",
     "Settling",
     "Setup",
+    "Sustained",
     "default_requests",
     "draw_requests",
     "is_off",
@@ -27,6 +29,7 @@ __all__ = [
     "prepare",
     "run_policy",
     "settling",
+    "sustained",
     "sustained_qps",
     "with_load",
 ]
