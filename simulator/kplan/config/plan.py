@@ -56,7 +56,9 @@ class PolicyResult(Record):
     max_qps_slo: float | None = Field(
         None, description="largest rate at which the SLOs are met; None without one, or if not searched"
     )
-    steady: bool = Field(True, description="the window holds no warm-up that would show")
+    steady: bool = Field(
+        True, description="MSER-5 finds no warm-up in the window that would show in its means"
+    )
     split: TimeSplit
     mean_context: float = Field(description="mean context of a decoding request, tokens")
     preemptions: int

@@ -13,7 +13,7 @@ F64 = NDArray[np.float64]
 
 BATCHED = 5
 """Observations per batch of MSER-5."""
-MOST_SHIFT = 0.10
+MOST_SHIFT = 0.05
 """A window is not steady when leaving out what MSER-5 cuts moves a mean up by more than this share."""
 
 

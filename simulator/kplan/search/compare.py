@@ -8,7 +8,16 @@ from dataclasses import replace
 from kplan import metrics
 from kplan.registry import PolicySpec
 from kplan.search.evaluate import Evaluated, evaluate
-from kplan.simulate import UNBOUNDED, Drawn, Setup, Sustained, default_requests, draw_requests
+from kplan.simulate import (
+    MOST_WARM,
+    UNBOUNDED,
+    Drawn,
+    Setup,
+    Sustained,
+    default_requests,
+    draw_requests,
+    settling,
+)
 
 STRETCHES = (1.0, 2.0, 4.0)
 """Times the warm-up and the measured seconds of theory, tried in turn until every policy is steady."""
@@ -50,14 +59,28 @@ def compare(
 
 
 def unsteady_note(setup: Setup, replicas: int, drawn: Sequence[Drawn], done: Evaluated) -> list[str]:
-    """One sentence when the window of a policy that keeps up still holds some of the warm-up, else none."""
-    found = done.steadiness
-    if done.saturated or found.steady:
+    """One sentence when a policy that keeps up was measured too early, else none.
+
+    Too early: with so few requests that the warm-up of theory would leave no window, or with a window that
+    MSER-5 says holds some of the warm-up.
+    """
+    if done.saturated:
         return []
-    n = len(drawn[0].prompt_len)
+    n, qps = len(drawn[0].prompt_len), setup.scenario.qps
     free = setup.scenario.model_copy(update={"requests": None})
-    enough = max(2 * n, default_requests(replace(setup, scenario=free), replicas))
+    enough = default_requests(replace(setup, scenario=free), replicas)
+    if qps is not None:
+        settle_s = settling(setup, qps / replicas).settle_s
+        if MOST_WARM * n / qps < settle_s:
+            return [
+                f"{n} requests arrive within {n / qps:.3g} s, and this load takes up to {settle_s:.3g} s to "
+                "settle: the means are those of a server that fills up; use --requests "
+                f"{max(enough, n + 1)} or more."
+            ]
+    found = done.steadiness
+    if found.steady:
+        return []
     return [
         f"{done.spec.text} had not settled: without the first {found.cut:.0%} of its window the mean moves "
-        f"up by {found.shift:.0%}, more than {metrics.MOST_SHIFT:.0%}; use --requests {enough}, not {n}."
+        f"up by {found.shift:.0%}, more than {metrics.MOST_SHIFT:.0%}; use --requests {max(enough, 2 * n)}."
     ]

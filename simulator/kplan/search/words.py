@@ -79,7 +79,7 @@ def answer(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> Ans
     saturated = judged.best is None and chosen.saturated
     sentence = _served(setup, judged, chosen, given)
     if judged.best is None:
-        sentence = _falls_short(setup, judged, chosen, given.per_replica)
+        sentence = _falls_short(setup, judged, chosen, given.per_replica, given.within)
     return Answer(
         policy=text,
         k=fixed_k(text),
@@ -154,7 +154,9 @@ def within_text(who: str, qps: float) -> str:
     return f"Within the SLO {who} up to {_rate(qps)} QPS" if qps else "The SLO is missed at any rate"
 
 
-def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[str, float]) -> str:
+def _falls_short(
+    setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[str, float], within: float | None
+) -> str:
     s = setup.scenario
     where = _replicas_text(setup, judged.replicas)
     if chosen.saturated and s.qps is not None:
@@ -165,7 +167,10 @@ def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: d
             f"{s.qps:g} QPS {verb} what {where} can sustain, {_rate(chosen.max_qps)} QPS with {what}: the "
             f"queue grows without end. At least {need} replicas are needed; leave --replicas out."
         )
-    return f"No policy meets {slo_text(s)} on {where} at {_load_text(setup)}; add replicas or loosen the SLO."
+    told = f"No policy meets {slo_text(s)} on {where} at {_load_text(setup)}; add replicas or loosen the SLO."
+    if within is None:
+        return told
+    return f"{told} {within_text('they serve' if judged.replicas > 1 else 'it serves', within)}."
 
 
 def _reasons(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> list[str]:

@@ -2,7 +2,7 @@
 
 from kplan.simulate.draw import Drawn, draw_requests
 from kplan.simulate.run import UNBOUNDED, Sustained, is_off, run_policy, sustained, sustained_qps
-from kplan.simulate.settle import Settling, default_requests, settling
+from kplan.simulate.settle import MOST_WARM, Settling, default_requests, settling
 from kplan.simulate.setup import (
     POOL,
     MeanLengths,
@@ -14,6 +14,7 @@ from kplan.simulate.setup import (
 )
 
 __all__ = [
+    "MOST_WARM",
     "POOL",
     "UNBOUNDED",
     "Drawn",
