@@ -10,7 +10,7 @@ import pytest
 from kplan import metrics
 from kplan.config.scenario import make_scenario
 from kplan.engine.state import BINS
-from kplan.metrics import MOST_SHIFT, mser5, steadiness
+from kplan.metrics import Steadiness, mser5, steadiness
 from kplan.registry import parse_policy
 from kplan.simulate import Setup, draw_requests, prepare, run_policy, settling
 
@@ -55,20 +55,21 @@ def _bins(batch: np.ndarray, tokens_s: np.ndarray) -> np.ndarray:
 def test_the_shift_is_that_of_the_mean() -> None:
     """A quarter at 60, the rest at 100: the mean of 90 moves up to 100, by 11.1%."""
     batch = np.where(np.arange(BINS) < BINS // 4, 60.0, 100.0)
-    found = steadiness(_bins(batch, np.full(BINS, 1000.0)))
+    found = steadiness(_bins(batch, np.full(BINS, 1000.0)), 1)
     assert found.cut == 0.25
     assert found.shift == pytest.approx(100 / 90 - 1)
+    assert found.bound == pytest.approx(0.10)
     assert not found.steady
 
 
 def test_a_batch_that_falls_is_no_warm_up() -> None:
     """It shrinks by chance, or since the replica recovers from a crowd: nothing fills up."""
     batch = np.where(np.arange(BINS) < BINS // 4, 140.0, 100.0)
-    assert steadiness(_bins(batch, np.full(BINS, 1000.0))).steady
+    assert steadiness(_bins(batch, np.full(BINS, 1000.0)), 1).steady
 
 
 def test_an_empty_window_is_steady() -> None:
-    assert steadiness(np.zeros((BINS, 3))).steady
+    assert steadiness(np.zeros((BINS, 3)), 1).steady
 
 
 @pytest.fixture(scope="module")
@@ -76,22 +77,21 @@ def setup() -> Setup:
     return prepare(make_scenario({"qps": 16.0}))
 
 
-def _windows(setup: Setup, stretch: float, groups: int) -> list[float]:
-    """Shifts of 20 s at 16 QPS (84% of what a replica sustains), three seeds together, by group."""
+def _windows(setup: Setup, stretch: float, groups: int) -> list[Steadiness]:
+    """Verdicts on 20 s at 16 QPS (84% of what a replica sustains), three seeds together, by group."""
     wait = settling(setup, 16.0)
     n = int(16.0 * (stretch * wait.settle_s + 20.0 + wait.drain_s))
     free = replace(setup, scenario=setup.scenario.model_copy(update={"requests": n}))
-    spec, shifts = parse_policy("fixed:2"), []
+    spec, found = parse_policy("fixed:2"), []
     for group in range(groups):
         runs = [run_policy(free, spec, draw_requests(free, n, 3 * group + i, stretch)) for i in range(3)]
-        shifts.append(metrics.steadiness(np.sum([run.bins for run in runs], axis=0)).shift)
-    return shifts
+        found.append(metrics.steadiness(np.sum([run.bins for run in runs], axis=0), 3))
+    return found
 
 
 def test_a_window_from_the_first_request_is_never_steady(setup: Setup) -> None:
-    assert min(_windows(setup, 0.0, 8)) > MOST_SHIFT
+    assert not any(one.steady for one in _windows(setup, 0.0, 8))
 
 
 def test_a_window_after_the_warm_up_of_theory_is(setup: Setup) -> None:
-    shifts = _windows(setup, 1.0, 12)
-    assert np.mean(np.array(shifts) > MOST_SHIFT) <= 1 / 12
+    assert sum(not one.steady for one in _windows(setup, 1.0, 12)) <= 1

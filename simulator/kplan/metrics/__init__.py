@@ -1,7 +1,7 @@
 """From request and step records to means, percentiles, goodput, intervals and verdicts on the run itself."""
 
 from kplan.metrics.measured import Measured, backlog, measure, run_mean
-from kplan.metrics.steady import MOST_SHIFT, Steadiness, mser5, steadiness
+from kplan.metrics.steady import Steadiness, mser5, steadiness
 from kplan.metrics.summary import (
     acceptance_length,
     attainment,
@@ -18,7 +18,6 @@ from kplan.metrics.summary import (
 )
 
 __all__ = [
-    "MOST_SHIFT",
     "Measured",
     "Steadiness",
     "acceptance_length",

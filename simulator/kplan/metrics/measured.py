@@ -74,7 +74,7 @@ class Measured:
     @property
     def steadiness(self) -> Steadiness:
         """Whether the window still holds some of the warm-up."""
-        return steadiness(self.bins)
+        return steadiness(self.bins, len(self.window_s))
 
     @property
     def little_gap(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +14,9 @@ F64 = NDArray[np.float64]
 
 BATCHED = 5
 """Observations per batch of MSER-5."""
-MOST_SHIFT = 0.05
-"""A window is not steady when leaving out what MSER-5 cuts moves a mean up by more than this share."""
+BIAS, CHANCE = 0.05, 0.05
+"""A window is not steady when leaving out what MSER-5 cuts moves a mean up by more than the share BIAS, plus
+CHANCE / sqrt(series averaged): 20 s of one replica near saturation move by 5% to 10% with nothing amiss."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,17 @@ class Steadiness:
     Attributes:
         cut: share of the window's slices that would have to go, 0 when it is steady as it stands.
         shift: by what share the mean (of the batch, or of the tokens per second, the larger) moves up then.
+        bound: the largest shift of a steady window.
     """
 
     cut: float
     shift: float
+    bound: float
 
     @property
     def steady(self) -> bool:
-        """What is left of the warm-up does not move the means by more than MOST_SHIFT."""
-        return self.shift <= MOST_SHIFT
+        """What is left of the warm-up does not move the means by more than the bound."""
+        return self.shift <= self.bound
 
 
 def mser5(series: F64) -> int:
@@ -53,17 +57,19 @@ def mser5(series: F64) -> int:
     return int(np.argmin((spread / np.square(left))[: n // 2 + 1])) * BATCHED
 
 
-def steadiness(bins: F64) -> Steadiness:
+def steadiness(bins: F64, series: int) -> Steadiness:
     """Judge a window by its slices: the time-averaged batch and the tokens per second.
 
     A system that fills up from empty has too small a batch at first, so only a mean that moves up counts.
 
     Args:
         bins: (BINS, 3) seconds, batch x seconds and tokens, summed over replicas and replications that were
-            measured alike (see kplan.engine.state); the more, the less is chance taken for a trend.
+            measured alike (see kplan.engine.state).
+        series: how many they are; the more, the less is chance taken for a trend.
     """
     bins = bins[bins[:, BIN_S] > 0]
-    worst = Steadiness(0.0, 0.0)
+    bound = BIAS + CHANCE / math.sqrt(series)
+    worst = Steadiness(0.0, 0.0, bound)
     for column in (BIN_BATCH_S, BIN_EMITTED):
         cut = mser5(bins[:, column] / bins[:, BIN_S])
         whole, kept = bins.sum(axis=0), bins[cut:].sum(axis=0)
@@ -71,5 +77,5 @@ def steadiness(bins: F64) -> Steadiness:
             continue
         shift = float(kept[column] / kept[BIN_S] / (whole[column] / whole[BIN_S]) - 1)
         if shift > worst.shift:
-            worst = Steadiness(cut / len(bins), shift)
+            worst = Steadiness(cut / len(bins), shift, bound)
     return worst

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from kplan import metrics
 from kplan.registry import PolicySpec
 from kplan.search.evaluate import Evaluated, evaluate
 from kplan.simulate import (
@@ -82,5 +81,5 @@ def unsteady_note(setup: Setup, replicas: int, drawn: Sequence[Drawn], done: Eva
         return []
     return [
         f"{done.spec.text} had not settled: without the first {found.cut:.0%} of its window the mean moves "
-        f"up by {found.shift:.0%}, more than {metrics.MOST_SHIFT:.0%}; use --requests {max(enough, 2 * n)}."
+        f"up by {found.shift:.0%}, more than {found.bound:.0%}; use --requests {max(enough, 2 * n)}."
     ]

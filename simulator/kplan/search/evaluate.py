@@ -38,7 +38,8 @@ class Evaluated:
     @property
     def steadiness(self) -> Steadiness:
         """Whether the windows, of all replications together, still hold some of the warm-up."""
-        return metrics.steadiness(np.sum([run.bins for run in self.runs], axis=0))
+        series = sum(len(run.window_s) for run in self.runs)
+        return metrics.steadiness(np.sum([run.bins for run in self.runs], axis=0), series)
 
     @property
     def tpot_s(self) -> float:
