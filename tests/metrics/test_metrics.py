@@ -1,13 +1,14 @@
-"""Intervals, percentiles and the verdict on a growing backlog, against values worked out apart."""
+"""Intervals, and the verdict on a growing backlog, against values worked out apart."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from kplan.metrics import _backlog, mean_interval
+from kplan.metrics import backlog, mean_interval
+from kplan.metrics.measured import BACKLOG_SHARE
+
+SEEDS = 200
 
 
 def test_student_s_interval_of_five_values() -> None:
@@ -26,33 +27,45 @@ def test_no_time_is_negative() -> None:
     assert high > 5
 
 
-@given(st.floats(0.5, 0.9), st.integers(0, 2**31))
-@settings(max_examples=30, deadline=None)
-def test_a_stable_queue_does_not_look_saturated(rho: float, seed: int) -> None:
-    arrival_s, finish_s = _queue(rho, 4000, seed)
-    growth, noise = _backlog(arrival_s, finish_s, slice(600, 3600))
-    assert growth <= max(0.03 * 3000, noise) * 1.5
+@pytest.mark.parametrize(("rho", "most"), [(0.8, 0.0), (0.9, 0.0), (0.95, 0.01)])
+def test_a_stable_queue_rarely_looks_saturated(rho: float, most: float) -> None:
+    assert _share_saturated(rho) <= most
 
 
-@given(st.floats(1.2, 3.0), st.integers(0, 2**31))
-@settings(max_examples=30, deadline=None)
-def test_an_overloaded_queue_does(rho: float, seed: int) -> None:
-    arrival_s, finish_s = _queue(rho, 4000, seed)
-    growth, noise = _backlog(arrival_s, finish_s, slice(600, 3600))
-    assert growth > max(0.03 * 3000, noise)
-    expected = 3000 * (1 - 1 / rho)
+@pytest.mark.parametrize(("rho", "least"), [(1.05, 0.65), (1.1, 0.97), (1.2, 1.0)])
+def test_an_overloaded_queue_does(rho: float, least: float) -> None:
+    """An overload of 5% adds 150 to a queue of 3000 arrivals, whose own growth has a sigma of 77."""
+    assert _share_saturated(rho) >= least
+
+
+@pytest.mark.parametrize("rho", [1.2, 2.0, 3.0])
+def test_growth_is_arrivals_less_departures(rho: float) -> None:
     chance = 4 * np.sqrt(2 * 3000)  # 4 sigma of arrivals less departures, both Poisson
-    assert growth == pytest.approx(expected, abs=chance), "arrivals less departures over the window"
+    growth, _ = backlog(*_queue(rho, 4000, 7), slice(600, 3600))
+    assert growth == pytest.approx(3000 * (1 - 1 / rho), abs=chance)
+
+
+def test_a_load_that_rises_and_is_admitted_at_once_has_no_backlog() -> None:
+    """Arrivals from 1/s to 40/s over 100 s, each kept for 8 s: the number in the system grows by 312."""
+    arrival = np.sqrt(np.linspace(0.0, 1.0, 2050)) * 100.0
+    growth, _ = backlog(arrival, arrival + 0.01, slice(0, 2050))
+    assert abs(growth) < BACKLOG_SHARE * 2050 / 20
+
+
+def _share_saturated(rho: float) -> float:
+    verdicts = []
+    for seed in range(SEEDS):
+        growth, noise = backlog(*_queue(rho, 4000, seed), slice(600, 3600))
+        verdicts.append(growth > max(BACKLOG_SHARE * 3000, noise))
+    return float(np.mean(verdicts))
 
 
 def _queue(rho: float, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A single server with exponential service of mean 1 and Poisson arrivals at rate rho (Lindley)."""
+    """Arrivals, and starts of service: one server, exponential service of mean 1 (Lindley)."""
     rng = np.random.default_rng(seed)
     arrival = np.cumsum(rng.exponential(1 / rho, n))
-    service = rng.exponential(1.0, n)
-    finish = np.empty(n)
-    free = 0.0
-    for i in range(n):
-        free = max(free, arrival[i]) + service[i]
-        finish[i] = free
-    return arrival, finish
+    end = np.cumsum(rng.exponential(1.0, n))
+    # the k-th service ends at the latest of (arrival_j + services j..k)
+    before = np.concatenate([[0.0], end[:-1]])
+    start = np.maximum.accumulate(arrival - before) + before
+    return arrival, start

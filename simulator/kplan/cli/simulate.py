@@ -77,6 +77,7 @@ def simulate(
     start = time.perf_counter()
     with progress(json) as tell:
         from kplan.search.single import simulate_one
+        from kplan.search.words import within_text
 
         run = simulate_one(question, tell)
     counts = {
@@ -101,6 +102,9 @@ def simulate(
                 for one in ([run.off] if run.off.name != run.result.name else []) + [run.result]
             ],
         )
+        if run.result.max_qps_slo is not None:
+            replicas_serve = "they serve" if (question.replicas or 1) > 1 else "it serves"
+            print(within_text(replicas_serve, run.result.max_qps_slo))
         if not run.meets_slo:
             print("the SLO is missed: fewer than 90% of the requests meet it")
         for note in run.notes:

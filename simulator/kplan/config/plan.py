@@ -52,6 +52,13 @@ class PolicyResult(Record):
     acceptance_length: float = Field(description="tokens per decoding request and step, bonus included")
     saturated: bool
     max_qps: float | None = Field(description="largest rate all replicas sustain; None if not searched")
+    max_qps_ci95: tuple[float, float] | None = Field(None, description="over seeds; None with one")
+    max_qps_slo: float | None = Field(
+        None, description="largest rate at which the SLOs are met; None without one, or if not searched"
+    )
+    steady: bool = Field(
+        True, description="MSER-5 finds no warm-up in the window that would show in its means"
+    )
     split: TimeSplit
     mean_context: float = Field(description="mean context of a decoding request, tokens")
     preemptions: int

@@ -1,6 +1,6 @@
 """The serving engine: scheduler, KV blocks, compiled step, replicas and the SimPy server around them."""
 
-from kplan.engine.load import Load, Prefix, clients_of
+from kplan.engine.load import Load, clients_of
 from kplan.engine.replica import BatchCost, Replica
 from kplan.engine.server import (
     Fleet,
@@ -17,7 +17,6 @@ __all__ = [
     "Fleet",
     "Limits",
     "Load",
-    "Prefix",
     "Replica",
     "Traces",
     "clients_of",

@@ -9,6 +9,10 @@ from kplan.engine.price import offer, price, verdict
 from kplan.engine.schedule import free_blocks
 from kplan.engine.state import (
     ADMITTED,
+    BIN_BATCH_S,
+    BIN_EMITTED,
+    BIN_S,
+    BINS,
     DECODES,
     DRAFT_S,
     ENDED,
@@ -33,6 +37,7 @@ from kplan.engine.state import (
     W_PROPOSED,
     W_STEPS,
     WINDOW_FROM,
+    WINDOW_SPAN,
     WINDOW_TO,
     Limits,
     Machine,
@@ -169,4 +174,9 @@ def commit(
         s[W_PROPOSED] += proposed
         s[W_CONTEXT] += context
         m.batch_steps[batch] += 1
+        inside = count[ADMITTED] - count[WINDOW_FROM] - 1
+        b = m.bins[min(inside * BINS // count[WINDOW_SPAN], BINS - 1)]
+        b[BIN_S] += step_s
+        b[BIN_BATCH_S] += batch * step_s
+        b[BIN_EMITTED] += emitted
     return step_s

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kplan.engine.state import (
+    BINS,
     COUNTERS,
     EXPECTED,
     F64,
@@ -23,6 +23,7 @@ from kplan.engine.state import (
     W_CLOSE_S,
     W_OPEN_S,
     WINDOW_FROM,
+    WINDOW_SPAN,
     WINDOW_TO,
     Limits,
     Machine,
@@ -30,6 +31,7 @@ from kplan.engine.state import (
     Traces,
 )
 from kplan.errors import InputError
+from kplan.workload import Prefix
 
 
 @dataclass(frozen=True)
@@ -65,22 +67,6 @@ class Load:
     def thinks(self) -> bool:
         """Clients of the closed loop pause between two requests."""
         return self.concurrency is not None and self.think_s is not None and bool(self.think_s.any())
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """Beginnings that requests have in common, in units that a prefix cache finds again.
-
-    Attributes:
-        unit_tokens: tokens of one unit.
-        ids: (m,) int32 units, dense numbers from 0.
-        offsets: (n + 1,) request i begins with the units ``ids[offsets[i]:offsets[i + 1]]``, each the next
-            ``unit_tokens`` of its prompt and output.
-    """
-
-    unit_tokens: int
-    ids: NDArray[np.int32]
-    offsets: I64
 
 
 def new_requests(load: Load) -> Requests:
@@ -145,6 +131,7 @@ def new_machine(
     count = np.zeros(COUNTERS, np.int64)
     count[FREE_BLOCKS] = limits.total_blocks
     count[WINDOW_FROM], count[WINDOW_TO] = limits.window_from, limits.window_to
+    count[WINDOW_SPAN] = max(1, limits.window_to - limits.window_from)
     source = np.zeros(n, np.int64) if mine is None else mine.astype(np.int64)
     waits = load.follows is not None or limits.thinks
     future = np.zeros(n if waits and mine is not None else 0, np.int64)
@@ -180,6 +167,7 @@ def new_machine(
         sums=sums,
         k_steps=ints(ks),
         batch_steps=ints(seqs + 1),
+        bins=np.zeros((BINS, 3)),
         source=source,
         queue=ints(n if mine is None else len(mine)),
         future=future,

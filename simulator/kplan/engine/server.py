@@ -18,7 +18,7 @@ from kplan.engine.group import Group
 from kplan.engine.kernel import PAUSED
 from kplan.engine.load import Load, clients_of, new_requests
 from kplan.engine.replica import Replica
-from kplan.engine.state import EXPECTED, I64, WINDOW_FROM, WINDOW_TO, Limits, Requests, Steps
+from kplan.engine.state import EXPECTED, I64, WINDOW_FROM, WINDOW_SPAN, WINDOW_TO, Limits, Requests, Steps
 from kplan.latency.compiled import StepCost
 from kplan.policy import Policy
 
@@ -178,6 +178,8 @@ class _Floor:
         self._place = np.full(len(load), -1, np.int64)
         self._routed = self._issued = 0
         self._window = window
+        for machine in machines:
+            machine.machine.counters[WINDOW_SPAN] = max(1, (window[1] - window[0]) // len(machines))
 
     def run(self) -> None:
         """Until nothing is left to do."""

@@ -38,7 +38,8 @@ WINDOW_FROM = 18  # steps are measured while more than so many requests were adm
 WINDOW_TO = 19  # ... and at most so many
 ENDED = 20  # requests that finished in the latest step
 LOGGED = 21  # step records written since the log was last emptied
-COUNTERS = 22
+WINDOW_SPAN = 22  # requests that the window is expected to admit
+COUNTERS = 23
 
 # window sums (``Machine.sums``)
 VERIFY_S = 0
@@ -56,6 +57,11 @@ W_OPEN_S = 11
 W_CLOSE_S = 12
 SUMS = 13
 
+# the measured window in slices (``Machine.bins``), by the share of its requests that were admitted
+BINS = 200
+BIN_S = 0  # seconds
+BIN_BATCH_S = 1  # batch x seconds
+BIN_EMITTED = 2  # tokens emitted
 
 REQUEST = np.dtype(
     [
@@ -150,6 +156,7 @@ class Machine(NamedTuple):
     held: U8  # (len(units),) 1 while the request shares that unit's blocks
     unit_state: I64  # (U + 1, 3) see kplan.engine.prefix
     log: Steps  # room for step records; none are written when it has none
+    bins: F64  # (BINS, 3) seconds, batch x seconds and tokens emitted, in slices of the measured window
 
 
 class Limits(NamedTuple):

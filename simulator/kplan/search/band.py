@@ -9,7 +9,7 @@ from kplan.config.plan import Band
 from kplan.registry import PolicySpec
 from kplan.search.choose import choose
 from kplan.search.evaluate import Evaluated, evaluate, meets_slo, paired_speedup
-from kplan.simulate import Drawn, Setup, is_off, on_calibration, sustained_qps
+from kplan.simulate import UNBOUNDED, Drawn, Setup, is_off, on_calibration, sustained
 
 NEAR = 2
 """A fixed K may win on the other source when it is no further than this from the one chosen."""
@@ -44,9 +44,9 @@ def judge_band(
     other = on_calibration(setup, calibration)
     done = {}
     for spec in {one.spec.text: one.spec for one in [chosen, *rivals]}.values():
-        limit = math.inf  # a rival whose queue grows is slow, so it is not preferred either
+        limit = UNBOUNDED  # a rival whose queue grows is slow, so it is not preferred either
         if spec is chosen.spec and setup.scenario.qps is not None:
-            limit = sustained_qps(other, spec, sample) * replicas
+            limit = sustained(other, spec, [sample]).of(replicas)
         done[spec.text] = evaluate(other, spec, drawn, replicas, limit)
     mine, off = done[chosen.spec.text], next(one for one in done.values() if is_off(one.spec))
     best = choose([one for one in done.values() if not one.saturated and meets_slo(other, one)])

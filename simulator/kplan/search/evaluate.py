@@ -10,9 +10,9 @@ import numpy as np
 from kplan import metrics
 from kplan.config.plan import PolicyResult
 from kplan.engine.state import W_STEPS
-from kplan.metrics import Measured
+from kplan.metrics import Measured, Steadiness
 from kplan.registry import PolicySpec
-from kplan.simulate import Drawn, Setup, is_off, run_policy
+from kplan.simulate import Drawn, Setup, Sustained, is_off, run_policy
 
 ATTAINMENT = 0.9
 """Share of requests that must meet the SLOs for a policy to meet them."""
@@ -27,8 +27,19 @@ class Evaluated:
 
     spec: PolicySpec
     runs: tuple[Measured, ...]
-    max_qps: float
+    sustained: Sustained
     saturated: bool
+
+    @property
+    def max_qps(self) -> float:
+        """Sustained rate over all replicas."""
+        return self.sustained.qps
+
+    @property
+    def steadiness(self) -> Steadiness:
+        """Whether the windows, of all replications together, still hold some of the warm-up."""
+        series = sum(len(run.window_s) for run in self.runs)
+        return metrics.steadiness(np.sum([run.bins for run in self.runs], axis=0), series)
 
     @property
     def tpot_s(self) -> float:
@@ -39,15 +50,15 @@ class Evaluated:
 
 
 def evaluate(
-    setup: Setup, spec: PolicySpec, drawn: Sequence[Drawn], replicas: int, max_qps: float
+    setup: Setup, spec: PolicySpec, drawn: Sequence[Drawn], replicas: int, sustained: Sustained
 ) -> Evaluated:
     """Simulate ``spec`` once per element of ``drawn``.
 
     Args:
-        max_qps: its sustained rate over all replicas (see kplan.simulate.sustained_qps).
+        sustained: its rate over all replicas (see kplan.simulate.sustained).
     """
     runs = tuple(run_policy(setup, spec, requests, replicas=replicas) for requests in drawn)
-    return Evaluated(spec, runs, max_qps, saturated=overload(setup, runs, max_qps) > 0)
+    return Evaluated(spec, runs, sustained, saturated=overload(setup, runs, sustained.qps) > 0)
 
 
 def overload(setup: Setup, runs: Sequence[Measured], max_qps: float) -> float:
@@ -101,13 +112,13 @@ def why_not_runnable(setup: Setup, spec: PolicySpec) -> str:
     return ""
 
 
-def result(setup: Setup, done: Evaluated, off: Evaluated) -> PolicyResult:
+def result(setup: Setup, done: Evaluated, off: Evaluated, max_qps_slo: float | None = None) -> PolicyResult:
     """The record of one policy, as written to plan.json and printed by ``--json``."""
     runs, spec = done.runs, done.spec
     speedup = paired_speedup(off, done)
     why_not = why_not_runnable(setup, spec)
     tok_s = np.array([run.output_tok_s for run in runs])
-    goodput = np.array([metrics.goodput_qps(run, *_slos_s(setup)) for run in runs])
+    goodput = np.array([metrics.goodput_qps(run, *slos_s(setup)) for run in runs])
     return PolicyResult(
         name=spec.text,
         exportable=not why_not,
@@ -125,6 +136,9 @@ def result(setup: Setup, done: Evaluated, off: Evaluated) -> PolicyResult:
         acceptance_length=metrics.acceptance_length(runs),
         saturated=done.saturated,
         max_qps=done.max_qps if setup.scenario.qps is not None else None,
+        max_qps_ci95=done.sustained.ci95,
+        max_qps_slo=max_qps_slo,
+        steady=done.saturated or done.steadiness.steady,
         split=metrics.time_split(runs),
         mean_context=metrics.mean_context(runs),
         preemptions=sum(run.preemptions for run in runs),
@@ -132,7 +146,7 @@ def result(setup: Setup, done: Evaluated, off: Evaluated) -> PolicyResult:
     )
 
 
-def _slos_s(setup: Setup) -> tuple[float | None, float | None]:
+def slos_s(setup: Setup) -> tuple[float | None, float | None]:
     """The SLOs of TPOT and TTFT in seconds."""
     tpot, ttft = setup.scenario.slo_tpot_ms, setup.scenario.slo_ttft_ms
     return tpot and tpot / 1e3, ttft and ttft / 1e3
@@ -140,7 +154,7 @@ def _slos_s(setup: Setup) -> tuple[float | None, float | None]:
 
 def slo_share(setup: Setup, done: Evaluated) -> float:
     """Share of the requests that met every SLO given; 1 without one."""
-    return float(np.mean([metrics.attainment(run, *_slos_s(setup)) for run in done.runs]))
+    return float(np.mean([metrics.attainment(run, *slos_s(setup)) for run in done.runs]))
 
 
 def meets_slo(setup: Setup, done: Evaluated) -> bool:

@@ -22,6 +22,7 @@ from kplan.search.candidates import (
     walk_curve,
 )
 from kplan.search.choose import choose, simplicity
+from kplan.search.compare import compare
 from kplan.search.evaluate import (
     ATTAINMENT,
     Evaluated,
@@ -31,15 +32,17 @@ from kplan.search.evaluate import (
     runnable,
     slo_share,
 )
+from kplan.search.within import slo_rate
 from kplan.simulate import (
     POOL,
+    UNBOUNDED,
     Drawn,
     Setup,
-    default_requests,
+    Sustained,
     draw_requests,
     is_off,
     prepare,
-    sustained_qps,
+    sustained,
     with_load,
 )
 
@@ -98,12 +101,14 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     band = judge_band(setup, chosen, rivals, judged.drawn, sample, judged.replicas)
     batch = max(1, round(metrics.mean_batch(chosen.runs)))
     longer = longer_context(setup.latency_table, curve, batch, setup.lengths.context, setup.kv_tokens)
-    given = words.Given(table, sizing.per_replica, points, sample.trace.recorded_k, band, longer)
+    progress("finding the largest rate within the SLOs")
+    within = slo_rate(setup, chosen, judged.drawn, judged.replicas)
+    given = words.Given(table, sizing.per_replica, points, sample.trace.recorded_k, band, longer, within)
     answer = words.answer(setup, judged, chosen, given)
     return Plan(
         question=question,
         answer=answer,
-        policies=tuple(result(setup, done, off) for done in judged.all),
+        policies=tuple(result(setup, done, off, within if done is chosen else None) for done in judged.all),
         k_curve=points,
         roofline=evidence.roofline(setup),
         assumptions=evidence.assumptions(setup),
@@ -117,7 +122,8 @@ class Sizing:
 
     Args:
         specs: the policies compared.
-        sample: requests on which the sustained rates are measured.
+        sample: requests of the scenario's own seed; the sustained rates are measured on them and on those of
+            the other replications' seeds.
 
     Attributes:
         per_replica: sustained requests/s of one replica by policy text; empty in a closed loop.
@@ -128,11 +134,15 @@ class Sizing:
     ) -> None:
         self._setup, self._specs, self._sample, self._progress = setup, specs, sample, progress
         self._runnable = [spec for spec in specs if runnable(setup, spec)]
-        self.per_replica: dict[str, float] = {}
-        if setup.scenario.qps is not None:
+        self._sustained: dict[str, Sustained] = {}
+        scenario = setup.scenario
+        if scenario.qps is not None:
+            seeds = range(scenario.seed + 1, scenario.seed + scenario.replications)
+            samples = [sample, *(draw_requests(setup, POOL, seed) for seed in seeds)]
             for spec in specs:
                 progress(f"sustained rate of {spec.text}")
-                self.per_replica[spec.text] = sustained_qps(setup, spec, sample)
+                self._sustained[spec.text] = sustained(setup, spec, samples)
+        self.per_replica = {text: rate.qps for text, rate in self._sustained.items()}
 
     def judge(self) -> Judged:
         """Judge the policies on the replicas asked for, or on the fewest that serve the load within the SLOs.
@@ -177,24 +187,16 @@ class Sizing:
         least = ATTAINMENT - 3 * math.sqrt(ATTAINMENT * (1 - ATTAINMENT) / n)
         first = self._sample.take(n)
         return any(
-            slo_share(alone, evaluate(alone, spec, [first], 1, math.inf)) >= least for spec in self._runnable
+            slo_share(alone, evaluate(alone, spec, [first], 1, UNBOUNDED)) >= least for spec in self._runnable
         )
 
     def _on(self, replicas: int) -> Judged:
         setup = self._setup
-        scenario = setup.scenario
-        n = default_requests(setup, replicas)
-        self._progress(f"drawing {scenario.replications} x {n} requests")
-        drawn = [draw_requests(setup, n, scenario.seed + i) for i in range(scenario.replications)]
-        done = []
-        for spec in self._specs:
-            self._progress(f"simulating {spec.text} on {replicas} replica{'s' if replicas > 1 else ''}")
-            limit = self.per_replica.get(spec.text, math.inf) * replicas
-            done.append(evaluate(setup, spec, drawn, replicas, limit))
+        drawn, done = compare(setup, self._specs, replicas, self._sustained, self._progress)
         fit = [
             one for one in done if one.spec in self._runnable and not one.saturated and meets_slo(setup, one)
         ]
-        return Judged(replicas, tuple(drawn), tuple(done), tuple(fit), choose(fit))
+        return Judged(replicas, drawn, done, tuple(fit), choose(fit))
 
 
 def _least_bad(setup: Setup, judged: Judged) -> Evaluated:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,9 +9,11 @@ from kplan.config.plan import PolicyResult
 from kplan.config.scenario import Scenario
 from kplan.policy import TablePolicy
 from kplan.registry import PolicySpec, parse_policy
-from kplan.search.evaluate import evaluate, meets_slo, result
+from kplan.search.compare import compare, unsteady_note
+from kplan.search.evaluate import meets_slo, result
 from kplan.search.evidence import caveats
-from kplan.simulate import POOL, default_requests, draw_requests, prepare, sustained_qps
+from kplan.search.within import slo_rate
+from kplan.simulate import POOL, draw_requests, prepare, sustained
 
 MAX_SEATS = 65_536
 """Largest batch that a scenario allows."""
@@ -44,23 +45,27 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
     largest = max(scenario.max_k, largest_k(spec))
     setup = prepare(scenario.model_copy(update={"max_k": largest}))
     replicas = scenario.replicas or 1
-    n = default_requests(setup, replicas)
-    drawn = [draw_requests(setup, n, scenario.seed + i) for i in range(scenario.replications)]
-    sample = draw_requests(setup, POOL, scenario.seed)
-    done = []
-    for each in [off] if spec.text == off.text else [off, spec]:
-        progress(f"simulating {each.text}")
-        limit = sustained_qps(setup, each, sample) * replicas if scenario.qps is not None else math.inf
-        done.append(evaluate(setup, each, drawn, replicas, limit))
+    specs = [off] if spec.text == off.text else [off, spec]
+    limits = {}
+    if scenario.qps is not None:
+        samples = [draw_requests(setup, POOL, scenario.seed + i) for i in range(scenario.replications)]
+        progress("finding the sustained rates")
+        limits = {each.text: sustained(setup, each, samples) for each in specs}
+    drawn, done = compare(setup, specs, replicas, limits, progress)
     mine = done[-1]
+    progress("finding the largest rate within the SLOs")
+    within = slo_rate(setup, mine, drawn, replicas)
     return SingleRun(
-        result=result(setup, mine, done[0]),
+        result=result(setup, mine, done[0], within),
         off=result(setup, done[0], done[0]),
         meets_slo=meets_slo(setup, mine),
         requests=sum(run.requests for run in mine.runs),
         steps=sum(run.steps for run in mine.runs),
         output_tokens=sum(run.output_tokens for run in mine.runs),
-        notes=tuple(caveats(setup, drawn[0].trace.recorded_k)),
+        notes=(
+            *unsteady_note(setup, replicas, drawn, mine),
+            *caveats(setup, drawn[0].trace.recorded_k),
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from kplan import metrics
 from kplan.config.plan import Answer, Band, BatchRange, KCurvePoint
 from kplan.config.scenario import Scenario
 from kplan.search.candidates import TIE, table_text
+from kplan.search.compare import unsteady_note
 from kplan.search.evaluate import OVER, Evaluated, batch_quantiles, paired_speedup, runnable
 from kplan.search.evidence import caveats
 from kplan.simulate import Setup
@@ -32,6 +33,7 @@ class Given:
         recorded_k: K of the recording behind the acceptance.
         band: the answer on the second source of GEMM times.
         longer: (best K at the mean batch, a longer context, its best K) when a longer context changes it.
+        within: largest requests/s at which the chosen policy meets the SLOs, None without one.
     """
 
     table: tuple[BatchRange, ...]
@@ -40,6 +42,7 @@ class Given:
     recorded_k: int
     band: Band | None
     longer: tuple[int, int, int] | None
+    within: float | None
 
 
 def slo_text(scenario: Scenario) -> str:
@@ -74,9 +77,9 @@ def answer(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> Ans
     """Put the verdict into the record that ``recommend`` prints."""
     text = chosen.spec.text
     saturated = judged.best is None and chosen.saturated
-    sentence = _served(setup, judged, chosen, given.per_replica)
+    sentence = _served(setup, judged, chosen, given)
     if judged.best is None:
-        sentence = _falls_short(setup, judged, chosen, given.per_replica)
+        sentence = _falls_short(setup, judged, chosen, given.per_replica, given.within)
     return Answer(
         policy=text,
         k=fixed_k(text),
@@ -106,14 +109,14 @@ def _rate(qps: float) -> str:
     return f"{qps:.3g}" if qps < 100 else f"{qps:.0f}"
 
 
-def _served(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[str, float]) -> str:
+def _served(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> str:
     s, text = setup.scenario, chosen.spec.text
     tpot = metrics.stat_ms(chosen.runs, "tpot_s")
     ttft = metrics.stat_ms(chosen.runs, "ttft_s")
     rate = float(np.mean([run.output_tok_s for run in chosen.runs]))
     lead = ""
     if s.qps is not None and s.replicas is None and judged.replicas > 1:
-        one = max(per_replica[done.spec.text] for done in judged.all if runnable(setup, done.spec))
+        one = max(given.per_replica[done.spec.text] for done in judged.all if runnable(setup, done.spec))
         if one < s.qps:
             lead = f"{s.qps:g} QPS exceeds what one replica sustains, {_rate(one)} QPS. "
         else:
@@ -135,11 +138,25 @@ def _served(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[s
     sentence = ", ".join(parts) + "."
     if s.qps is not None and math.isfinite(chosen.max_qps):
         who = "They sustain" if judged.replicas > 1 else "It sustains"
-        sentence += f" {who} {_rate(chosen.max_qps)} QPS; this load is {s.qps / chosen.max_qps:.0%} of that."
+        limits = chosen.sustained.ci95
+        spread = f" (95% {_rate(limits[0])} to {_rate(limits[1])})" if limits else ""
+        sentence += (
+            f" {who} {_rate(chosen.max_qps)} QPS{spread}; this load is {s.qps / chosen.max_qps:.0%} of that."
+        )
+        if given.within is not None:
+            whose = "they serve" if judged.replicas > 1 else "it serves"
+            sentence += f" {within_text(whose, given.within)}."
     return sentence
 
 
-def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[str, float]) -> str:
+def within_text(who: str, qps: float) -> str:
+    """What is served within the SLOs, for example "Within the SLO they serve up to 71.2 QPS"."""
+    return f"Within the SLO {who} up to {_rate(qps)} QPS" if qps else "The SLO is missed at any rate"
+
+
+def _falls_short(
+    setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[str, float], within: float | None
+) -> str:
     s = setup.scenario
     where = _replicas_text(setup, judged.replicas)
     if chosen.saturated and s.qps is not None:
@@ -150,7 +167,10 @@ def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, per_replica: d
             f"{s.qps:g} QPS {verb} what {where} can sustain, {_rate(chosen.max_qps)} QPS with {what}: the "
             f"queue grows without end. At least {need} replicas are needed; leave --replicas out."
         )
-    return f"No policy meets {slo_text(s)} on {where} at {_load_text(setup)}; add replicas or loosen the SLO."
+    told = f"No policy meets {slo_text(s)} on {where} at {_load_text(setup)}; add replicas or loosen the SLO."
+    if within is None:
+        return told
+    return f"{told} {within_text('they serve' if judged.replicas > 1 else 'it serves', within)}."
 
 
 def _reasons(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> list[str]:
@@ -163,6 +183,7 @@ def _reasons(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> l
     reasons.extend(_band_reason(setup, given.band))
     if any(run.preemptions for run in chosen.runs):
         reasons.append("The KV cache runs full and requests are preempted: give a replica more GPUs.")
+    reasons.extend(unsteady_note(setup, judged.replicas, judged.drawn, chosen))
     reasons.extend(caveats(setup, given.recorded_k))
     return reasons
 

@@ -1,8 +1,8 @@
 """The one place that puts a scenario together and runs it."""
 
 from kplan.simulate.draw import Drawn, draw_requests
-from kplan.simulate.run import is_off, run_policy, sustained_qps
-from kplan.simulate.settle import Settling, default_requests, settling
+from kplan.simulate.run import UNBOUNDED, Sustained, is_off, run_policy, sustained, sustained_qps
+from kplan.simulate.settle import MOST_WARM, Settling, default_requests, settling
 from kplan.simulate.setup import (
     POOL,
     MeanLengths,
@@ -14,11 +14,14 @@ from kplan.simulate.setup import (
 )
 
 __all__ = [
+    "MOST_WARM",
     "POOL",
+    "UNBOUNDED",
     "Drawn",
     "MeanLengths",
     "Settling",
     "Setup",
+    "Sustained",
     "default_requests",
     "draw_requests",
     "is_off",
@@ -27,6 +30,7 @@ __all__ = [
     "prepare",
     "run_policy",
     "settling",
+    "sustained",
     "sustained_qps",
     "with_load",
 ]

@@ -25,6 +25,7 @@ class Drawn:
         prompt_len, output_len, trace_at: (n,) int64.
         unit_arrival_s: (n,) sorted arrival times at a rate of one per second; divide by the rate.
         trace: the proposer's trace that the rows were drawn from.
+        stretch: times the warm-up of theory (see kplan.simulate.settling) that is not measured.
     """
 
     prompt_len: NDArray[np.int64]
@@ -33,19 +34,21 @@ class Drawn:
     unit_arrival_s: NDArray[np.float64]
     traces: Traces
     trace: ProposerTrace
+    stretch: float = 1.0
 
     def take(self, n: int) -> Drawn:
-        """The first ``n`` requests, drawn in a cycle when there are fewer."""
+        """The first ``n`` requests, drawn in a cycle when there are fewer (their arrivals are not)."""
         rows = np.resize(np.arange(len(self.prompt_len)), n)
         return replace(
             self,
             prompt_len=self.prompt_len[rows],
             output_len=self.output_len[rows],
             trace_at=self.trace_at[rows],
+            unit_arrival_s=self.unit_arrival_s[:n],
         )
 
 
-def draw_requests(setup: Setup, n: int, seed: int) -> Drawn:
+def draw_requests(setup: Setup, n: int, seed: int, stretch: float = 1.0) -> Drawn:
     """Draw ``n`` requests: the recorded rows or the generated pool, shuffled, turn after turn."""
     scenario = setup.scenario
     if setup.recorded is not None:
@@ -75,4 +78,5 @@ def draw_requests(setup: Setup, n: int, seed: int) -> Drawn:
         unit_arrival_s=poisson(1.0, n, seed),
         traces=Traces(trace.acc, drafted),
         trace=trace,
+        stretch=stretch,
     )

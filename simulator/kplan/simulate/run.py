@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kplan.engine import Fleet, Load, deal, serve_apart
 from kplan.engine.state import I64, W_STEPS
 from kplan.latency import StepCost
-from kplan.metrics import Measured, measure
+from kplan.metrics import Measured, mean_interval, measure
 from kplan.registry import PolicySpec
 from kplan.simulate.draw import Drawn
 from kplan.simulate.settle import Window, limits_of, met_midway, window_of
@@ -27,12 +28,14 @@ def run_policy(
     *,
     qps: float | None = None,
     replicas: int = 1,
+    simulated: int = SIMULATED,
     compiled: bool = True,
 ) -> Measured:
     """Simulate one replication of one policy on the requests ``drawn``.
 
     Args:
         qps: overrides the scenario's rate (over all replicas); infinity puts every request there at t = 0.
+        simulated: replicas simulated where there are more.
         compiled: False forces the one-call-per-step path.
     """
     scenario = setup.scenario
@@ -45,9 +48,9 @@ def run_policy(
         traces=drawn.traces,
         concurrency=scenario.concurrency if rate is None else None,
     )
-    shares = deal(load, replicas)[:SIMULATED]
-    overload = rate is not None and np.isinf(rate)
-    windows = [window_of(setup, load, share, replicas, overload=overload) for share in shares]
+    shares = deal(load, replicas)[:simulated]
+    each = None if rate is None else rate / replicas
+    windows = [window_of(setup, load, share, replicas, rate=each, stretch=drawn.stretch) for share in shares]
     fleet = _serve(setup, spec, load, shares, windows, replicas, compiled=compiled)
     if any(replica.machine.sums[W_STEPS] == 0 for replica in fleet.replicas):
         # one step admitted the whole window (a burst): measure everything instead
@@ -95,11 +98,36 @@ def is_off(spec: PolicySpec) -> bool:
     return spec.name == "off"
 
 
+@dataclass(frozen=True)
+class Sustained:
+    """Requests/s that replicas sustain: the mean over seeds and its 95% interval (None with one seed)."""
+
+    qps: float
+    ci95: tuple[float, float] | None = None
+
+    def of(self, replicas: int) -> Sustained:
+        """That of ``replicas`` replicas alike."""
+        scaled = None if self.ci95 is None else (self.ci95[0] * replicas, self.ci95[1] * replicas)
+        return Sustained(self.qps * replicas, scaled)
+
+
+UNBOUNDED = Sustained(math.inf)
+"""Clients of a closed loop never ask for more than is served."""
+
+
+def sustained(setup: Setup, spec: PolicySpec, samples: Sequence[Drawn]) -> Sustained:
+    """:func:`sustained_qps` over the seeds of ``samples``."""
+    rates = np.array([sustained_qps(setup, spec, one) for one in samples])
+    return Sustained(float(rates.mean()), mean_interval(rates))
+
+
 def sustained_qps(setup: Setup, spec: PolicySpec, drawn: Drawn) -> float:
     """Requests per second that one replica serves when its queue never empties.
 
     All requests wait at t = 0. The token rate is taken once the batch turns over and divided by the mean
-    output: the rate of requests itself would need every long one to come and go.
+    output: the rate of requests itself would need every long one to come and go. Where a full KV cache makes
+    requests preempt each other, a smaller batch may serve more for a while; once its queue has grown it is
+    back at the rate given here, which is therefore the one that lasts.
     """
     overload = drawn.take(3 * max(setup.max_num_seqs, setup.max_num_seqs_off))
     overload = replace(overload, unit_arrival_s=np.zeros(len(overload.prompt_len)))

@@ -63,11 +63,14 @@ def settling(setup: Setup, rate: float) -> Settling:
     return Settling(min(settle_s, LONGEST_S), min(drain_s, LONGEST_S))
 
 
-def default_requests(setup: Setup, replicas: int = 1) -> int:
+def default_requests(setup: Setup, replicas: int = 1, stretch: float = 1.0) -> int:
     """Requests of one replication when the scenario does not say.
 
     Open loop: enough to settle, to be measured for MEASURED_S, and to keep the load up while the last
     measured ones finish. Closed loop: ten per client.
+
+    Args:
+        stretch: times the seconds to settle, and those measured.
 
     Raises:
         InputError: the scenario asks for fewer requests than replicas.
@@ -81,28 +84,42 @@ def default_requests(setup: Setup, replicas: int = 1) -> int:
         return scenario.requests
     if scenario.qps is not None:
         rate = scenario.qps / replicas
-        seconds = sum(settling(setup, rate)) + MEASURED_S
+        wait = settling(setup, rate)
+        seconds = stretch * (wait.settle_s + MEASURED_S) + wait.drain_s
         return replicas * int(np.clip(rate * seconds, -(-FEWEST_IN_ALL // replicas), MOST_PER_REPLICA))
     assert scenario.concurrency is not None
-    return max(scenario.concurrency * 10, 100)
+    return int(stretch * max(scenario.concurrency * 10, 100))
 
 
-def window_of(setup: Setup, load: Load, share: I64, replicas: int, *, overload: bool = False) -> Window:
+def window_of(
+    setup: Setup,
+    load: Load,
+    share: I64,
+    replicas: int,
+    *,
+    rate: float | None = None,
+    stretch: float = 1.0,
+) -> Window:
     """The part of ``share``, a replica's requests, that is measured: warm-up and drain are left out.
 
     Too few requests to leave any out are measured whole, as a load generator would report them.
+
+    Args:
+        rate: requests/s that the replica is meant to get; infinity when all are there at t = 0. None: those
+            it gets. What one seed's arrivals happen to come to would make the busiest seed's window shortest.
+        stretch: times the warm-up of theory that is left out.
     """
     seats = max(setup.max_num_seqs, setup.max_num_seqs_off)
     n = len(share)
-    if overload:
+    if rate is not None and np.isinf(rate):
         first, last = min(n // 2, max(n - seats, 0)), n - seats // 2
     elif load.concurrency is not None:
         clients = clients_of(load.concurrency, replicas, int(share[0]))
-        first, last = 2 * clients, n - clients
+        first, last = int(stretch * 2 * clients), n - clients
     else:
         arrival_s = load.arrival_s[share]
-        wait = settling(setup, n / arrival_s[-1])
-        first = min(int(np.searchsorted(arrival_s, wait.settle_s)), int(n * MOST_WARM))
+        wait = settling(setup, rate or n / arrival_s[-1])
+        first = min(int(np.searchsorted(arrival_s, stretch * wait.settle_s)), int(n * MOST_WARM))
         end_s = arrival_s[-1] - wait.drain_s
         last = max(int(np.searchsorted(arrival_s, end_s)), int(n * LEAST_END))
     return Window(first, last) if last - first >= FEWEST else Window(0, n)
