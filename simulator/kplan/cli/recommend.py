@@ -86,6 +86,7 @@ def recommend(
 
 def _show(plan: Plan, written: list[str]) -> None:
     from kplan.cli.output import POLICY_COLUMNS, policy_row, print_table
+    from kplan.config.loads import load_words
 
     print(plan.answer.words)
     for reason in plan.answer.why:
@@ -93,7 +94,7 @@ def _show(plan: Plan, written: list[str]) -> None:
     print()
     rows = [policy_row(result) for result in plan.policies]
     q = plan.question
-    load = f"{q.qps:g} QPS" if q.qps is not None else f"concurrency {q.concurrency}"
+    load = load_words(q)
     source = q.traces or q.workload
     print_table(
         f"{q.model}, {q.proposer}, {source}, {plan.answer.replicas} x (TP {q.tp} {q.hardware}), {load}, "

@@ -10,9 +10,10 @@ from kplan.engine.server import (
     serve_apart,
     serve_routed,
 )
-from kplan.engine.state import Limits, Traces
+from kplan.engine.state import UNBOUNDED_LEN, Limits, Traces
 
 __all__ = [
+    "UNBOUNDED_LEN",
     "BatchCost",
     "Fleet",
     "Limits",

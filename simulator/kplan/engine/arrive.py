@@ -103,10 +103,12 @@ def send_next(req: Requests, m: Machine, limits: Limits, r: int) -> None:
             push_future(req, m, after)
         else:
             m.counters[KNOWN] += 1
-    if len(m.future) > 0 and req[r].follower >= 0:
+    if len(m.future) > 0:
         after = req[r].follower
-        req[after].arrival_s = max(req[after].arrival_s, end_s + req[after].think_s)
-        push_future(req, m, after)
+        while after >= 0:
+            req[after].arrival_s = max(req[after].arrival_s, end_s + req[after].think_s)
+            push_future(req, m, after)
+            after = req[after].sibling
 
 
 @inline

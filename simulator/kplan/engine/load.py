@@ -75,12 +75,16 @@ def new_requests(load: Load) -> Requests:
     for given in ("prompt_len", "output_len", "trace_at"):
         requests[given] = getattr(load, given)
     requests["arrival_s"] = load.arrival_s if load.concurrency is None else np.inf
-    requests["follower"] = -1
+    requests["follower"] = requests["sibling"] = -1
     if load.think_s is not None:
         requests["think_s"] = load.think_s
     if load.follows is not None:
         waits = np.flatnonzero(load.follows >= 0)
-        requests["follower"][load.follows[waits]] = waits
+        waits = waits[np.argsort(load.follows[waits], kind="stable")]
+        parents, first = np.unique(load.follows[waits], return_index=True)
+        requests["follower"][parents] = waits[first]
+        same = load.follows[waits[1:]] == load.follows[waits[:-1]]
+        requests["sibling"][waits[:-1][same]] = waits[1:][same]
     if load.prefix is not None:
         requests["unit_at"] = load.prefix.offsets[:-1]
         requests["units"] = np.diff(load.prefix.offsets)

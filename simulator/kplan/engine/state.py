@@ -86,7 +86,8 @@ REQUEST = np.dtype(
         ("first_token_s", np.float64),
         ("finish_s", np.float64),
         ("think_s", np.float64),  # pause between the end of the request it waits for and its arrival
-        ("follower", np.int64),  # the request that waits for its end, -1 none
+        ("follower", np.int64),  # the first request that waits for its end, -1 none ...
+        ("sibling", np.int64),  # ... and the next that waits for the same end
         ("preempted", np.int32),
         ("cached", np.int32),  # prompt tokens that its first admission found in the cache
     ],
@@ -139,6 +140,10 @@ Steps: TypeAlias = Any
 """(m,) STEP records."""
 
 
+UNBOUNDED_LEN = 2**31 - 1
+"""``Limits.max_len`` of a model without a longest context."""
+
+
 class Machine(NamedTuple):
     """The queue, the running batch, the counters and the sums of one replica."""
 
@@ -173,7 +178,7 @@ class Limits(NamedTuple):
     window_from: int  # requests admitted before the measured window opens
     window_to: int  # the window closes when more are admitted
     thinks: bool = False  # ... after a pause
-    max_len: int = 2**31 - 1  # tokens of a request's prompt and output (max_model_len)
+    max_len: int = UNBOUNDED_LEN  # tokens of a request's prompt and output (max_model_len)
     unit_tokens: int = 0  # tokens of a unit of prefix; 0: no prefix cache
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kplan.config.loads import load_words
 from kplan.config.plan import Plan, PolicyResult, Question, Stat
 from kplan.export.choose import Choice
 from kplan.export.engines import EngineVersion
@@ -34,10 +35,7 @@ def _formats(question: Question) -> str:
 
 def load(question: Question) -> str:
     """The load in words, with units."""
-    if question.qps is not None:
-        rate = f"{question.qps:g} requests/s"
-    else:
-        rate = f"{question.concurrency} requests at a time"
+    rate = load_words(question, "requests/s", "{} requests at a time")
     what = (
         f"workload {question.workload}" if question.traces is None else f"recorded traces {question.traces}"
     )

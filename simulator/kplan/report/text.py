@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from math import floor, log10
 
+from kplan.config.loads import load_words
 from kplan.config.plan import Answer, PolicyResult, Question
 
 DASH = "–"
@@ -24,9 +25,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def load(question: Question) -> str:
     """The load with its unit."""
-    if question.qps is not None:
-        return f"{question.qps:g} requests/s"
-    return f"{question.concurrency} requests at a time"
+    return load_words(question, "requests/s", "{} requests at a time")
 
 
 def answer_k(answer: Answer) -> str:

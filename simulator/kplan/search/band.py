@@ -45,7 +45,7 @@ def judge_band(
     done = {}
     for spec in {one.spec.text: one.spec for one in [chosen, *rivals]}.values():
         limit = UNBOUNDED  # a rival whose queue grows is slow, so it is not preferred either
-        if spec is chosen.spec and setup.scenario.qps is not None:
+        if spec is chosen.spec and setup.rate is not None:
             limit = sustained(other, spec, [sample]).of(replicas)
         done[spec.text] = evaluate(other, spec, drawn, replicas, limit)
     mine, off = done[chosen.spec.text], next(one for one in done.values() if is_off(one.spec))

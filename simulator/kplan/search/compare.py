@@ -52,7 +52,11 @@ def compare(
             progress(f"simulating {spec.text} on {replicas} replica{'s' if replicas > 1 else ''}")
             limit = sustained.get(spec.text, UNBOUNDED).of(replicas)
             done.append(evaluate(setup, spec, drawn, replicas, limit))
-        if scenario.requests is not None or all(one.saturated or one.steadiness.steady for one in done):
+        if (
+            scenario.requests is not None
+            or not setup.stationary
+            or all(one.saturated or one.steadiness.steady for one in done)
+        ):
             break
     return drawn, tuple(done)
 
@@ -63,9 +67,9 @@ def unsteady_note(setup: Setup, replicas: int, drawn: Sequence[Drawn], done: Eva
     Too early: with so few requests that the warm-up of theory would leave no window, or with a window that
     MSER-5 says holds some of the warm-up.
     """
-    if done.saturated:
+    if done.saturated or not setup.stationary:
         return []
-    n, qps = len(drawn[0].prompt_len), setup.scenario.qps
+    n, qps = len(drawn[0].prompt_len), setup.rate
     free = setup.scenario.model_copy(update={"requests": None})
     enough = default_requests(replace(setup, scenario=free), replicas)
     if qps is not None:

@@ -69,8 +69,10 @@ def overload(setup: Setup, runs: Sequence[Measured], max_qps: float) -> float:
     Args:
         max_qps: the sustained rate over all replicas.
     """
-    qps = setup.scenario.qps
+    qps = setup.rate
     growing = sum(run.saturated for run in runs) * 2 > len(runs)
+    if growing and not setup.stationary:  # its mean rate says little of its peak
+        return 1.0
     share = 0.0 if qps is None else qps / max_qps
     return share - (CLOSE if growing else OVER)
 
@@ -135,7 +137,7 @@ def result(setup: Setup, done: Evaluated, off: Evaluated, max_qps_slo: float | N
         mean_k=metrics.mean_k(runs),
         acceptance_length=metrics.acceptance_length(runs),
         saturated=done.saturated,
-        max_qps=done.max_qps if setup.scenario.qps is not None else None,
+        max_qps=done.max_qps if setup.rate is not None else None,
         max_qps_ci95=done.sustained.ci95,
         max_qps_slo=max_qps_slo,
         steady=done.saturated or done.steadiness.steady,

@@ -96,11 +96,22 @@ def assumptions(setup: Setup) -> tuple[Assumption, ...]:
                 source="; ".join([source.source, *setup.recorded.notes]),
             )
         )
+    if setup.log is not None:
+        source = setup.log.provenance
+        rows.append(
+            Assumption(
+                name="arrivals and lengths",
+                value=f"{len(setup.log)} logged requests",
+                kind=source.kind,
+                source="; ".join(filter(None, [source.source, source.note])),
+            )
+        )
     if setup.workload is not None:
         rows += [
             Assumption(name=name, value=setup.workload.name, kind=source.kind,
                        source="; ".join(filter(None, [source.source, source.note])))
             for name, source in setup.workload.sources(setup.scenario.proposer).items()
+            if name == "acceptance" or setup.log is None
         ]  # fmt: skip
         if target := _lender(setup):
             rows.append(
@@ -136,13 +147,21 @@ def caveats(setup: Setup, recorded_k: int) -> list[str]:
         found.append(
             f"The acceptance was recorded at K = {recorded_k}: what is said of larger K is a lower bound."
         )
-    longest, limit = setup.lengths.longest_request, setup.model.max_context
-    if limit is not None and longest > limit:
-        found.append(
-            f"Requests of this load reach {longest:,} tokens; {setup.model.name} was made for {limit:,}, and "
-            "engines refuse longer ones."
+    return found + list(_load_told(setup)) + list(_unmeasured(setup))
+
+
+def _load_told(setup: Setup) -> Iterator[str]:
+    """What the server or kplan made of the load."""
+    source = setup.source
+    if source.refused or source.cut:
+        yield (
+            f"The server takes {source.max_len:,} tokens a request: {source.refused:.1%} of the requests have "
+            f"a longer prompt and are refused, {source.cut:.1%} end early (--max-model-len)."
         )
-    return found + list(_unmeasured(setup))
+    if source.log is not None:
+        yield from source.log.notes
+        if source.log.prefix is not None:
+            yield "Prompts share their beginnings, which the prefix cache keeps: --no-prefix-caching to compare."
 
 
 def _unmeasured(setup: Setup) -> Iterator[str]:

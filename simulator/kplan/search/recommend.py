@@ -136,7 +136,7 @@ class Sizing:
         self._runnable = [spec for spec in specs if runnable(setup, spec)]
         self._sustained: dict[str, Sustained] = {}
         scenario = setup.scenario
-        if scenario.qps is not None:
+        if setup.rate is not None:
             seeds = range(scenario.seed + 1, scenario.seed + scenario.replications)
             samples = [sample, *(draw_requests(setup, POOL, seed) for seed in seeds)]
             for spec in specs:
@@ -150,13 +150,13 @@ class Sizing:
         Raises:
             InfeasibleError: no number of replicas up to MAX_REPLICAS meets the SLOs.
         """
-        scenario = self._setup.scenario
-        if scenario.replicas is not None or scenario.qps is None:
+        setup, scenario = self._setup, self._setup.scenario
+        if scenario.replicas is not None or setup.rate is None:
             return self._on(scenario.replicas or 1)
-        enough = math.ceil(scenario.qps / max(self.per_replica[spec.text] for spec in self._runnable))
+        enough = math.ceil(setup.rate / max(self.per_replica[spec.text] for spec in self._runnable))
         if enough > MAX_REPLICAS:
             raise InfeasibleError(
-                f"{scenario.qps:g} QPS needs {enough} replicas, more than {MAX_REPLICAS}: "
+                f"{setup.rate:g} QPS needs {enough} replicas, more than {MAX_REPLICAS}: "
                 "split the load, use more GPUs per replica (--tp) or a faster drafter"
             )
         too_few = enough - 1
@@ -182,7 +182,7 @@ class Sizing:
 
         False only when fewer requests than ATTAINMENT meet them by more than chance explains (3 sigma).
         """
-        alone = with_load(self._setup, qps=None, concurrency=1)
+        alone = with_load(self._setup, concurrency=1)
         n = min(ALONE, len(self._sample.prompt_len))
         least = ATTAINMENT - 3 * math.sqrt(ATTAINMENT * (1 - ATTAINMENT) / n)
         first = self._sample.take(n)
@@ -207,7 +207,7 @@ def _least_bad(setup: Setup, judged: Judged) -> Evaluated:
 
 def _question(setup: Setup, judged: Judged, chosen: Evaluated) -> Question:
     s = setup.scenario
-    replicas = judged.replicas if s.qps is None else None
+    replicas = judged.replicas if setup.rate is None else None
     return Question(
         qps=s.qps,
         concurrency=s.concurrency,

@@ -47,7 +47,7 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
     replicas = scenario.replicas or 1
     specs = [off] if spec.text == off.text else [off, spec]
     limits = {}
-    if scenario.qps is not None:
+    if setup.rate is not None:
         samples = [draw_requests(setup, POOL, scenario.seed + i) for i in range(scenario.replications)]
         progress("finding the sustained rates")
         limits = {each.text: sustained(setup, each, samples) for each in specs}

@@ -151,7 +151,7 @@ def search_table(
 
 def _requests(setup: Setup, trials: int, workers: int, seconds: float) -> int:
     """How many requests arrive in ``seconds``; raises as :func:`search_table` says."""
-    qps, replicas = setup.scenario.qps, setup.scenario.replicas or 1
+    qps, replicas = setup.rate, setup.scenario.replicas or 1
     for what, count in (("trials", trials), ("workers", workers)):
         if count < 1:
             raise InputError(what, count, "must be at least 1")

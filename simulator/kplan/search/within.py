@@ -9,7 +9,7 @@ import numpy as np
 from kplan import metrics
 from kplan.registry import PolicySpec
 from kplan.search.evaluate import ATTAINMENT, OVER, Evaluated, meets_slo, slos_s
-from kplan.simulate import Drawn, Setup, default_requests, draw_requests, run_policy, with_load
+from kplan.simulate import Drawn, Setup, at_rate, default_requests, draw_requests, run_policy
 
 PROBED = 2
 """Replicas simulated at each rate; those behind a round robin are alike."""
@@ -40,7 +40,7 @@ def max_qps_within(
     least = LEAST * missed
 
     def meets(qps: float) -> bool:
-        n = min(default_requests(with_load(setup, qps=qps), replicas), len(drawn[0].prompt_len))
+        n = min(default_requests(at_rate(setup, qps), replicas), len(drawn[0].prompt_len))
         runs = [
             run_policy(setup, spec, one.take(n), qps=qps, replicas=replicas, simulated=PROBED)
             for one in drawn
@@ -73,16 +73,16 @@ def slo_rate(setup: Setup, done: Evaluated, drawn: Sequence[Drawn], replicas: in
     """:func:`max_qps_within` for a policy that was run at the load's own rate, whose verdict stands.
 
     Returns:
-        Requests per second over all replicas; None without an SLO or in a closed loop.
+        Requests per second over all replicas; None without an SLO, in a closed loop, and for a ramp.
     """
-    qps = setup.scenario.qps
-    if qps is None or slos_s(setup) == (None, None):
+    qps = setup.rate
+    if qps is None or setup.scenario.ramp_to_qps is not None or slos_s(setup) == (None, None):
         return None
     bound = OVER * done.max_qps
     if done.saturated or not meets_slo(setup, done):
         return max_qps_within(setup, done.spec, drawn, replicas, 0.0, min(qps, bound))
     if bound <= qps:
         return qps
-    top = default_requests(with_load(setup, qps=bound), replicas)
+    top = default_requests(at_rate(setup, bound), replicas)
     more = [draw_requests(setup, top, setup.scenario.seed + i) for i in range(len(drawn))]
     return max_qps_within(setup, done.spec, more, replicas, qps, bound)

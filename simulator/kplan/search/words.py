@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kplan import metrics
+from kplan.config.loads import load_words
 from kplan.config.plan import Answer, Band, BatchRange, KCurvePoint
 from kplan.config.scenario import Scenario
 from kplan.search.candidates import TIE, table_text
@@ -89,18 +90,17 @@ def answer(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> Ans
         feasible=judged.best is not None,
         words=sentence,
         why=tuple(_reasons(setup, judged, chosen, given)),
-        max_qps=chosen.max_qps if setup.scenario.qps is not None else None,
+        max_qps=chosen.max_qps if setup.rate is not None else None,
         band=given.band,
     )
 
 
 def _load_text(setup: Setup) -> str:
-    s = setup.scenario
-    return f"{s.qps:g} QPS" if s.qps is not None else f"concurrency {s.concurrency}"
+    return load_words(setup.scenario)
 
 
 def _replicas_text(setup: Setup, replicas: int) -> str:
-    gpus = f"{setup.scenario.tp} x {setup.hardware.name}"
+    gpus = f"{setup.scenario.tp * setup.scenario.dp} x {setup.hardware.name}"
     return f"{replicas} replica{'s' if replicas > 1 else ''} of {gpus}"
 
 
@@ -115,10 +115,11 @@ def _served(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> st
     ttft = metrics.stat_ms(chosen.runs, "ttft_s")
     rate = float(np.mean([run.output_tok_s for run in chosen.runs]))
     lead = ""
-    if s.qps is not None and s.replicas is None and judged.replicas > 1:
+    qps = setup.rate
+    if qps is not None and s.replicas is None and judged.replicas > 1:
         one = max(given.per_replica[done.spec.text] for done in judged.all if runnable(setup, done.spec))
-        if one < s.qps:
-            lead = f"{s.qps:g} QPS exceeds what one replica sustains, {_rate(one)} QPS. "
+        if one < qps:
+            lead = f"{_rate(qps)} QPS exceeds what one replica sustains, {_rate(one)} QPS. "
         else:
             lead = f"{judged.replicas} replicas are needed for {slo_text(s)}. "
     what, where = policy_text(text, s.proposer), _replicas_text(setup, judged.replicas)
@@ -136,12 +137,12 @@ def _served(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> st
         parts.append(f"TTFT {ttft.mean:.0f} ms (P99 {ttft.p99:.0f})")
     parts.append(f"{rate:,.0f} output tokens/s")
     sentence = ", ".join(parts) + "."
-    if s.qps is not None and math.isfinite(chosen.max_qps):
+    if qps is not None and math.isfinite(chosen.max_qps):
         who = "They sustain" if judged.replicas > 1 else "It sustains"
         limits = chosen.sustained.ci95
         spread = f" (95% {_rate(limits[0])} to {_rate(limits[1])})" if limits else ""
         sentence += (
-            f" {who} {_rate(chosen.max_qps)} QPS{spread}; this load is {s.qps / chosen.max_qps:.0%} of that."
+            f" {who} {_rate(chosen.max_qps)} QPS{spread}; this load is {qps / chosen.max_qps:.0%} of that."
         )
         if given.within is not None:
             whose = "they serve" if judged.replicas > 1 else "it serves"
@@ -157,14 +158,14 @@ def within_text(who: str, qps: float) -> str:
 def _falls_short(
     setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[str, float], within: float | None
 ) -> str:
-    s = setup.scenario
+    s, qps = setup.scenario, setup.rate
     where = _replicas_text(setup, judged.replicas)
-    if chosen.saturated and s.qps is not None:
-        need = max(judged.replicas + 1, math.ceil(s.qps / (OVER * per_replica[chosen.spec.text])))
+    if chosen.saturated and qps is not None:
+        need = max(judged.replicas + 1, math.ceil(qps / (OVER * per_replica[chosen.spec.text])))
         what = policy_text(chosen.spec.text, s.proposer)
-        verb = "exceeds" if s.qps > chosen.max_qps else "is at the limit of"
+        verb = "exceeds" if qps > chosen.max_qps else "is at the limit of"
         return (
-            f"{s.qps:g} QPS {verb} what {where} can sustain, {_rate(chosen.max_qps)} QPS with {what}: the "
+            f"{_rate(qps)} QPS {verb} what {where} can sustain, {_rate(chosen.max_qps)} QPS with {what}: the "
             f"queue grows without end. At least {need} replicas are needed; leave --replicas out."
         )
     told = f"No policy meets {slo_text(s)} on {where} at {_load_text(setup)}; add replicas or loosen the SLO."

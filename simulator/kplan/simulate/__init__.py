@@ -1,17 +1,18 @@
 """The one place that puts a scenario together and runs it."""
 
 from kplan.simulate.draw import Drawn, draw_requests
-from kplan.simulate.run import UNBOUNDED, Sustained, is_off, run_policy, sustained, sustained_qps
-from kplan.simulate.settle import MOST_WARM, Settling, default_requests, settling
-from kplan.simulate.setup import (
-    POOL,
-    MeanLengths,
-    Setup,
-    mean_lengths,
-    on_calibration,
-    prepare,
-    with_load,
+from kplan.simulate.run import (
+    UNBOUNDED,
+    Sustained,
+    is_off,
+    run_fleet,
+    run_policy,
+    sustained,
+    sustained_qps,
 )
+from kplan.simulate.settle import MOST_WARM, Settling, default_requests, settling
+from kplan.simulate.setup import Setup, at_rate, on_calibration, prepare, with_load
+from kplan.simulate.source import POOL, MeanLengths, mean_lengths
 
 __all__ = [
     "MOST_WARM",
@@ -22,12 +23,14 @@ __all__ = [
     "Settling",
     "Setup",
     "Sustained",
+    "at_rate",
     "default_requests",
     "draw_requests",
     "is_off",
     "mean_lengths",
     "on_calibration",
     "prepare",
+    "run_fleet",
     "run_policy",
     "settling",
     "sustained",

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kplan.acceptance import ProposerTrace
-from kplan.engine import Traces
+from kplan.engine import Load, Traces
 from kplan.rng import stream
-from kplan.simulate.setup import POOL, Setup, proposer_trace
-from kplan.workload import poisson
+from kplan.simulate.setup import Setup
+from kplan.simulate.source import POOL, proposer_trace, rows_of
+from kplan.workload import Prefix, RequestLog, constant, gamma, ramp, think_times
 
 ALWAYS = 255
 """``Traces.drafted`` where the proposer always has as many drafts as asked."""
+MOST_POSITIONS = 100_000_000
+"""Output tokens of a log up to which each of its requests gets an acceptance of its own."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +27,12 @@ class Drawn:
 
     Attributes:
         prompt_len, output_len, trace_at: (n,) int64.
-        unit_arrival_s: (n,) sorted arrival times at a rate of one per second; divide by the rate.
+        unit_arrival_s: (n,) sorted arrival times at a mean rate of one per second; divide by the rate.
         trace: the proposer's trace that the rows were drawn from.
-        stretch: times the warm-up of theory (see kplan.simulate.settling) that is not measured.
+        stretch: times the warm-up of theory that the run leaves out.
+        think_s: (n,) pause before a request, after the end it waits for; None: none.
+        follows: (n,) the request whose end it waits for, -1 none; None: none waits.
+        prefix: what the requests share.
     """
 
     prompt_len: NDArray[np.int64]
@@ -35,21 +42,45 @@ class Drawn:
     traces: Traces
     trace: ProposerTrace
     stretch: float = 1.0
+    think_s: NDArray[np.float64] | None = None
+    follows: NDArray[np.int64] | None = None
+    prefix: Prefix | None = None
 
     def take(self, n: int) -> Drawn:
-        """The first ``n`` requests, drawn in a cycle when there are fewer (their arrivals are not)."""
+        """The first ``n`` requests; drawn in a cycle, none waiting for another, when there are fewer."""
         rows = np.resize(np.arange(len(self.prompt_len)), n)
+        enough = n <= len(self.prompt_len)
         return replace(
             self,
             prompt_len=self.prompt_len[rows],
             output_len=self.output_len[rows],
             trace_at=self.trace_at[rows],
             unit_arrival_s=self.unit_arrival_s[:n],
+            think_s=None if self.think_s is None else self.think_s[rows],
+            follows=self.follows[:n] if enough and self.follows is not None else None,
+            prefix=None if self.prefix is None else rows_of(self.prefix, rows),
+        )
+
+    def load(self, rate: float | None, concurrency: int | None) -> Load:
+        """The requests at ``rate`` per second, or sent by so many clients."""
+        return Load(
+            arrival_s=self.unit_arrival_s if rate is None else self.unit_arrival_s / rate,
+            prompt_len=self.prompt_len,
+            output_len=self.output_len,
+            trace_at=self.trace_at,
+            traces=self.traces,
+            concurrency=concurrency if rate is None else None,
+            think_s=self.think_s,
+            follows=self.follows,
+            prefix=self.prefix,
         )
 
 
 def draw_requests(setup: Setup, n: int, seed: int, stretch: float = 1.0) -> Drawn:
-    """Draw ``n`` requests: the recorded rows or the generated pool, shuffled, turn after turn."""
+    """Draw ``n`` requests: the first of the log with an acceptance for each, or the recorded rows or the
+    generated pool, shuffled, turn after turn."""
+    if setup.log is not None:
+        return _replayed(setup, setup.log.first(min(n, len(setup.log))), seed)
     scenario = setup.scenario
     if setup.recorded is not None:
         traces = setup.recorded
@@ -63,20 +94,75 @@ def draw_requests(setup: Setup, n: int, seed: int, stretch: float = 1.0) -> Draw
             output_tokens=scenario.output_tokens,
         )
     trace = proposer_trace(traces, scenario.proposer)
-    # shuffled anew at every turn: dealt to replicas in a fixed order, each would see the same few for ever
-    turns = -(-n // len(traces))
-    order = [stream(seed, "rows", turn).permutation(len(traces)) for turn in range(turns)]
-    rows = np.concatenate(order)[:n]
-    prompt = traces.prompt_len[rows].astype(np.int64)
+    prompt_len = traces.prompt_len.astype(np.int64)
     if scenario.prompt_tokens is not None:
-        prompt = np.full(n, scenario.prompt_tokens, np.int64)
-    drafted = trace.drafted if trace.drafted is not None else np.full(len(trace.acc), ALWAYS, np.uint8)
+        prompt_len = np.full(len(traces), scenario.prompt_tokens, np.int64)
+    fit, output_len = setup.source.admit(prompt_len, trace.output_len)
+    # shuffled anew at every turn: dealt to replicas in a fixed order, each would see the same few for ever
+    turns = -(-n // len(fit))
+    order = np.concatenate([stream(seed, "rows", turn).permutation(len(fit)) for turn in range(turns)])[:n]
+    rows = fit[order]
     return Drawn(
-        prompt_len=prompt,
-        output_len=trace.output_len[rows].astype(np.int64),
+        prompt_len=prompt_len[rows],
+        output_len=output_len[order],
         trace_at=trace.offsets[rows],
-        unit_arrival_s=poisson(1.0, n, seed),
-        traces=Traces(trace.acc, drafted),
+        unit_arrival_s=_arrivals(setup, n, seed),
+        traces=_flat(trace),
         trace=trace,
         stretch=stretch,
+        think_s=think_times(scenario.think_s, n, seed) if scenario.think_s > 0 else None,
     )
+
+
+def _arrivals(setup: Setup, n: int, seed: int) -> NDArray[np.float64]:
+    """(n,) arrival times at a mean rate of one."""
+    scenario = setup.scenario
+    if scenario.arrivals == "constant":
+        return constant(1.0, n)
+    if scenario.arrivals == "ramp":
+        assert scenario.qps is not None
+        assert scenario.ramp_to_qps is not None
+        assert setup.rate is not None
+        return ramp(scenario.qps / setup.rate, scenario.ramp_to_qps / setup.rate, n, seed)
+    return gamma(1.0, n, seed, scenario.burstiness)
+
+
+def _replayed(setup: Setup, log: RequestLog, seed: int) -> Drawn:
+    """The requests of a log, with acceptance from the workload's model at their own output lengths."""
+    assert setup.log is not None
+    assert setup.workload is not None
+    lengths, row = _generated(log.output_len, seed)
+    trace = setup.workload.model(setup.scenario.proposer).generate(seed, lengths)
+    return Drawn(
+        prompt_len=log.prompt_len,
+        output_len=log.output_len,
+        trace_at=trace.offsets[row],
+        unit_arrival_s=log.t_s * setup.log.mean_qps,
+        traces=_flat(trace),
+        trace=trace,
+        think_s=log.think_s,
+        follows=log.follows,
+        prefix=log.prefix,
+    )
+
+
+def _generated(output_len: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Output lengths to generate, and the row of each request.
+
+    Each has its own, but in a log so long that their acceptance would not fit in memory: there a request uses
+    the beginning of one of POOL, the next longer one or one of the few after it.
+    """
+    n = len(output_len)
+    if output_len.sum() <= MOST_POSITIONS:
+        return output_len, np.arange(n)
+    pool = np.quantile(output_len, np.linspace(0, 1, POOL), method="higher").astype(np.int64)
+    longer = np.searchsorted(pool, output_len)
+    ahead = stream(seed, "rows").integers(0, 16, n)
+    return pool, np.minimum(longer + ahead, POOL - 1)
+
+
+def _flat(trace: ProposerTrace) -> Traces:
+    drafted: Any = trace.drafted
+    if drafted is None:
+        drafted = np.full(len(trace.acc), ALWAYS, np.uint8)
+    return Traces(trace.acc, drafted)

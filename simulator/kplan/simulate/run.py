@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from kplan.engine import Fleet, Load, deal, serve_apart
-from kplan.engine.state import I64, W_STEPS
+from kplan.engine import (
+    Fleet,
+    Load,
+    deal,
+    least_outstanding,
+    round_robin,
+    serve_apart,
+    serve_routed,
+)
+from kplan.engine.state import I64, W_STEPS, Steps
 from kplan.latency import StepCost
 from kplan.metrics import Measured, mean_interval, measure
 from kplan.registry import PolicySpec
@@ -19,6 +28,10 @@ from kplan.simulate.setup import Setup
 
 SIMULATED = 8
 """Replicas behind a round robin are alike: of more than this, this many are simulated and rates scaled up."""
+
+
+Record: TypeAlias = Callable[[int, Steps], None]
+"""Is given the number of a replica and some of its step records."""
 
 
 def run_policy(
@@ -35,28 +48,48 @@ def run_policy(
 
     Args:
         qps: overrides the scenario's rate (over all replicas); infinity puts every request there at t = 0.
-        simulated: replicas simulated where there are more.
+        simulated: replicas simulated where there are more and each has its own share of the requests.
         compiled: False forces the one-call-per-step path.
     """
-    scenario = setup.scenario
-    rate = qps if qps is not None else scenario.qps
-    load = Load(
-        arrival_s=drawn.unit_arrival_s / rate if rate is not None else drawn.unit_arrival_s,
-        prompt_len=drawn.prompt_len,
-        output_len=drawn.output_len,
-        trace_at=drawn.trace_at,
-        traces=drawn.traces,
-        concurrency=scenario.concurrency if rate is None else None,
+    fleet, scale = run_fleet(
+        setup, spec, drawn, qps=qps, replicas=replicas, simulated=simulated, compiled=compiled
     )
-    shares = deal(load, replicas)[:simulated]
-    each = None if rate is None else rate / replicas
-    windows = [window_of(setup, load, share, replicas, rate=each, stretch=drawn.stretch) for share in shares]
-    fleet = _serve(setup, spec, load, shares, windows, replicas, compiled=compiled)
+    return measure(fleet, scale)
+
+
+def run_fleet(
+    setup: Setup,
+    spec: PolicySpec,
+    drawn: Drawn,
+    *,
+    qps: float | None = None,
+    replicas: int = 1,
+    simulated: int = SIMULATED,
+    compiled: bool = True,
+    record: Record | None = None,
+) -> tuple[Fleet, float]:
+    """As :func:`run_policy`: the replicas after the run, and replicas there are / replicas simulated."""
+    rate = setup.rate if qps is None else qps
+    load = drawn.load(rate, setup.scenario.concurrency)
+    each = None if rate is None else rate / replicas / setup.scenario.dp
+    routed = setup.scenario.dp > 1 or (setup.scenario.router == "least-outstanding" and replicas > 1)
+    shares = [np.arange(len(load))] if routed else deal(load, replicas)[:simulated]
+    alike = 1 if routed else replicas
+    windows = [window_of(setup, load, share, alike, rate=each, stretch=drawn.stretch) for share in shares]
+
+    def run(windows: Sequence[Window], record: Record | None = None) -> Fleet:
+        if routed:
+            return _route(setup, spec, load, windows[0], replicas, compiled=compiled, record=record)
+        return _serve(setup, spec, load, shares, windows, replicas, compiled=compiled, record=record)
+
+    fleet = run(windows)
     if any(replica.machine.sums[W_STEPS] == 0 for replica in fleet.replicas):
         # one step admitted the whole window (a burst): measure everything instead
         windows = [Window(0, len(share)) for share in shares]
-        fleet = _serve(setup, spec, load, shares, windows, replicas, compiled=compiled)
-    return measure(fleet, scale=replicas / len(shares))
+        fleet = run(windows)
+    if record is not None:
+        fleet = run(windows, record)
+    return fleet, replicas / len(shares) if not routed else 1.0
 
 
 def _serve(
@@ -68,6 +101,7 @@ def _serve(
     replicas: int,
     *,
     compiled: bool,
+    record: Record | None,
 ) -> Fleet:
     return serve_apart(
         load if setup.sglang else met_midway(load, shares, windows, replicas),
@@ -78,6 +112,32 @@ def _serve(
         replicas=replicas,
         observe_lag=observe_lag(setup),
         compiled=compiled,
+        record=record,
+    )
+
+
+def _route(
+    setup: Setup,
+    spec: PolicySpec,
+    load: Load,
+    window: Window,
+    replicas: int,
+    *,
+    compiled: bool,
+    record: Record | None,
+) -> Fleet:
+    everyone = [np.arange(len(load))]
+    return serve_routed(
+        load if setup.sglang else met_midway(load, everyone, [window], 1),
+        replicas,
+        limits_of(setup, load, window, off=is_off(spec)),
+        cost_of(setup, spec),
+        spec.build,
+        route=least_outstanding if setup.scenario.router == "least-outstanding" else round_robin,
+        ranks=setup.scenario.dp,
+        observe_lag=observe_lag(setup),
+        compiled=compiled,
+        record=record,
     )
 
 
@@ -129,7 +189,8 @@ def sustained_qps(setup: Setup, spec: PolicySpec, drawn: Drawn) -> float:
     requests preempt each other, a smaller batch may serve more for a while; once its queue has grown it is
     back at the rate given here, which is therefore the one that lasts.
     """
-    overload = drawn.take(3 * max(setup.max_num_seqs, setup.max_num_seqs_off))
-    overload = replace(overload, unit_arrival_s=np.zeros(len(overload.prompt_len)))
+    overload = drawn.take(3 * max(setup.max_num_seqs, setup.max_num_seqs_off) * setup.scenario.dp)
+    now = np.zeros(len(overload.prompt_len))
+    overload = replace(overload, unit_arrival_s=now, follows=None, think_s=None)
     run = run_policy(setup, spec, overload, qps=np.inf)
     return run.output_tok_s / float(drawn.output_len.mean())

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kplan.acceptance import MAX_K
-from kplan.engine import Limits, Load, clients_of
+from kplan.engine import UNBOUNDED_LEN, Limits, Load, clients_of
 from kplan.engine.state import I64
 from kplan.errors import InputError
 from kplan.simulate.setup import Setup
@@ -82,8 +82,10 @@ def default_requests(setup: Setup, replicas: int = 1, stretch: float = 1.0) -> i
                 "--requests", scenario.requests, f"{replicas} replicas need at least one each", "leave it out"
             )
         return scenario.requests
-    if scenario.qps is not None:
-        rate = scenario.qps / replicas
+    if setup.log is not None:
+        return len(setup.log)
+    if setup.rate is not None:
+        rate = setup.rate / replicas
         wait = settling(setup, rate)
         seconds = stretch * (wait.settle_s + MEASURED_S) + wait.drain_s
         return replicas * int(np.clip(rate * seconds, -(-FEWEST_IN_ALL // replicas), MOST_PER_REPLICA))
@@ -116,6 +118,8 @@ def window_of(
     elif load.concurrency is not None:
         clients = clients_of(load.concurrency, replicas, int(share[0]))
         first, last = int(stretch * 2 * clients), n - clients
+    elif not setup.stationary:
+        return Window(0, n)
     else:
         arrival_s = load.arrival_s[share]
         wait = settling(setup, rate or n / arrival_s[-1])
@@ -159,4 +163,5 @@ def limits_of(setup: Setup, load: Load, window: Window, *, off: bool) -> Limits:
         closed=load.concurrency is not None,
         window_from=window.first,
         window_to=window.last,
+        max_len=setup.source.max_len or UNBOUNDED_LEN,
     )

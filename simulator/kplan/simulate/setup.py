@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kplan.acceptance import ProposerTrace, TraceSet, load_traces
+from kplan.acceptance import TraceSet
 from kplan.config.scenario import Scenario
 from kplan.errors import InputError
 from kplan.latency import LatencyModel, StepCost, StepShape, engine_traits
@@ -25,23 +25,8 @@ from kplan.profiles import (
     load_hardware,
     load_model,
 )
-from kplan.workload import Workload, load_workload
-
-POOL = 4096
-"""Distinct requests generated from a fitted model; longer runs draw from them again."""
-SETTLE_SHARE = 0.95
-"""A load has settled when requests that carry this share of the output tokens could have come and gone."""
-
-
-@dataclass(frozen=True)
-class MeanLengths:
-    """Tokens: mean output, output below which SETTLE_SHARE of all tokens lie, mean context of a token, and
-    the longest prompt and output together."""
-
-    output: float
-    longest_output: float
-    context: float
-    longest_request: int
+from kplan.simulate.source import MeanLengths, Source, read_source
+from kplan.workload import RequestLog, Workload
 
 
 @dataclass(frozen=True)
@@ -54,8 +39,7 @@ class Setup:
         latency_off, cost_off: without speculation.
         kv_tokens, kv_tokens_off: KV capacity of one replica, with the drafter's share taken off and without.
         max_num_seqs, max_num_seqs_off: seats of a replica, with speculation (SGLang lowers them) and without.
-        recorded: the recorded traces, None when the workload's fitted model generates them.
-        lengths: what the load's requests are like on average.
+        source: the requests, as far as the server admits them.
         off_step_s: (B,) seconds of a steady step without speculation at the mean context, by batch 1..B,
             where B is what seats and KV cache hold.
     """
@@ -76,10 +60,41 @@ class Setup:
     max_num_seqs: int
     max_num_seqs_off: int
     max_num_batched_tokens: int
-    workload: Workload | None
-    recorded: TraceSet | None
-    lengths: MeanLengths
+    source: Source
     off_step_s: NDArray[np.float64]
+
+    @property
+    def workload(self) -> Workload | None:
+        """None with recorded traces."""
+        return self.source.workload
+
+    @property
+    def recorded(self) -> TraceSet | None:
+        """The recorded traces, None when the workload's fitted model generates them."""
+        return self.source.recorded
+
+    @property
+    def log(self) -> RequestLog | None:
+        """The request log that is replayed."""
+        return self.source.log
+
+    @property
+    def lengths(self) -> MeanLengths:
+        """What the load's requests are like on average."""
+        return self.source.lengths
+
+    @property
+    def rate(self) -> float | None:
+        """Requests/s of the load, a ramp's and a log's on average; None in a closed loop."""
+        scenario = self.scenario
+        if scenario.qps is None:
+            return None if self.log is None else self.log.mean_qps
+        return (scenario.qps + (scenario.ramp_to_qps or scenario.qps)) / 2
+
+    @property
+    def stationary(self) -> bool:
+        """The load is the same all the time, so that it can settle; a ramp and a log are measured whole."""
+        return self.log is None and self.scenario.ramp_to_qps is None
 
     @property
     def sglang(self) -> bool:
@@ -104,15 +119,7 @@ def prepare(
     model, drafter = served(scenario)
     engine = _launched(engine or load_engine(scenario.engine), drafter, scenario)
     calibration = calibration or load_calibration(scenario.calibration or hardware)
-    recorded = load_traces(scenario.traces) if scenario.traces else None
-    if recorded is not None:
-        proposer_trace(recorded, scenario.proposer)
-        if scenario.output_tokens is not None:
-            raise InputError(
-                "--output-tokens", scenario.output_tokens, "recorded traces have their own output lengths",
-                "leave it out, or leave out --traces",
-            )  # fmt: skip
-    workload = None if recorded is not None else load_workload(scenario.workload)
+    source = read_source(scenario, model)
     default_tokens, default_seats = engine.limits(hardware, drafting=True)
     seats = scenario.max_num_seqs or default_seats
     tokens = scenario.max_num_batched_tokens or default_tokens
@@ -124,8 +131,7 @@ def prepare(
     latency_table = LatencyModel(hardware, model, drafter, calibration, tp=scenario.tp, traits=traits_table)
     traits_off = engine_traits(engine, None, seats_off, 0)
     latency_off = LatencyModel(hardware, model, None, calibration, tp=scenario.tp, traits=traits_off)
-    prompt_len, output_len = _lengths(scenario, recorded, workload)
-    lengths = mean_lengths(prompt_len, output_len)
+    lengths = source.lengths
     kv_tokens_off = latency_off.kv_capacity_tokens(scenario.gpu_memory_utilization, tokens)
     batches = max(2, int(min(seats_off, kv_tokens_off / lengths.context)))
     return Setup(
@@ -147,9 +153,7 @@ def prepare(
         max_num_seqs=seats,
         max_num_seqs_off=seats_off,
         max_num_batched_tokens=tokens,
-        workload=workload,
-        recorded=recorded,
-        lengths=lengths,
+        source=source,
     )
 
 
@@ -227,39 +231,20 @@ def _launched(engine: EngineProfile, drafter: Drafter, scenario: Scenario) -> En
     return engine.eager() if scenario.enforce_eager else engine
 
 
-def _lengths(
-    scenario: Scenario, recorded: TraceSet | None, workload: Workload | None
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Prompt and output lengths that stand for the load."""
-    if recorded is not None:
-        prompt, output = recorded.prompt_len, proposer_trace(recorded, scenario.proposer).output_len
-    else:
-        assert workload is not None
-        prompt, output = workload.sample_lengths(scenario.seed, POOL)
-    if scenario.prompt_tokens is not None:
-        prompt = np.full_like(prompt, scenario.prompt_tokens)
-    if scenario.output_tokens is not None:
-        output = np.full_like(output, scenario.output_tokens)
-    return prompt, output
-
-
-def mean_lengths(prompt_len: NDArray[np.int32], output_len: NDArray[np.int32]) -> MeanLengths:
-    """Averages of (n,) prompt and output lengths."""
-    out = output_len.astype(np.float64)
-    ordered = np.sort(out)
-    longest = ordered[np.searchsorted(np.cumsum(ordered), SETTLE_SHARE * ordered.sum())]
-    context = float((out * (prompt_len + out / 2)).sum() / out.sum())
-    return MeanLengths(float(out.mean()), float(longest), context, int((prompt_len + out).max()))
-
-
-def proposer_trace(traces: TraceSet, name: str) -> ProposerTrace:
-    """The trace of that proposer. Raises InputError naming those there are."""
-    if name not in traces.proposers:
-        have = ", ".join(sorted(traces.proposers))
-        raise InputError("--proposer", name, "is not in the trace file", f"it has: {have}")
-    return traces.proposers[name]
-
-
 def with_load(setup: Setup, **changes: object) -> Setup:
-    """The same setup under another load (``qps``, ``concurrency``, ``requests``, ...)."""
-    return replace(setup, scenario=setup.scenario.model_copy(update=changes))
+    """The same setup under another load (``requests``, ``concurrency``, ...); clients replay no log."""
+    source = setup.source
+    if changes.get("concurrency") is not None:
+        alone = {"qps": None, "arrivals": "poisson", "burstiness": 1.0, "ramp_to_qps": None, "replay": None}
+        changes, source = alone | changes, replace(source, log=None)
+    return replace(setup, scenario=setup.scenario.model_copy(update=changes), source=source)
+
+
+def at_rate(setup: Setup, rate: float) -> Setup:
+    """The same open load at another ``rate`` (see Setup.rate)."""
+    scenario = setup.scenario
+    if scenario.qps is None or scenario.ramp_to_qps is None:
+        return with_load(setup, qps=rate)
+    assert setup.rate is not None
+    times = rate / setup.rate
+    return with_load(setup, qps=scenario.qps * times, ramp_to_qps=scenario.ramp_to_qps * times)

@@ -162,5 +162,6 @@ def _root(excess: Callable[[float], float]) -> float:
 def _with(setups: Bench, traces: Sequence[TraceSet]) -> Bench:
     """The same bench with each source's requests taken from ``traces``."""
     return tuple(
-        replace(setup, workload=None, recorded=each) for setup, each in zip(setups, traces, strict=True)
+        replace(setup, source=replace(setup.source, workload=None, recorded=each))
+        for setup, each in zip(setups, traces, strict=True)
     )
