@@ -19,6 +19,7 @@ from kplan.engine.load import Load, check_fits, new_machine, new_requests
 from kplan.engine.price import steady_step_s
 from kplan.engine.state import (
     ADMITTED,
+    DECODES,
     ENDED,
     EXPECTED,
     F64,
@@ -86,6 +87,8 @@ class Decision:
     request: I64
     teaches: bool
 
+
+_NOBODY: I64 = np.zeros(0, np.int64)
 
 LOG_STEPS = 65_536
 """Step records kept before they are handed on."""
@@ -248,6 +251,10 @@ class Replica:
 
     def decide(self, batch: int) -> Decision:
         """What the policy makes of the step that is built."""
+        if self._table is not None and self._mode == kernel.BY_TABLE:
+            idle = self.limits.k_now and self.machine.counters[DECODES] == 0
+            k = 0 if idle else int(self._table[batch])
+            return Decision(k, False, batch, _NOBODY, _NOBODY, teaches=False)
         req, m, limits = self.records, self.machine, self.limits
         rows, decode_rows, seen, future = kernel.look(
             req, m, limits, self.traces, self._last, self._sees_future

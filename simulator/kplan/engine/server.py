@@ -136,7 +136,7 @@ def serve_routed(
     machines = [
         Replica(
             load, bounds, cost, policy(), requests=requests, handed=True, observe_lag=observe_lag,
-            compiled=compiled and ranks == 1, record=_recorder(record, number),
+            compiled=compiled, record=_recorder(record, number),
         )
         for number in range(replicas * ranks)
     ]  # fmt: skip

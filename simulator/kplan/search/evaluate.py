@@ -111,6 +111,8 @@ def why_not_runnable(setup: Setup, spec: PolicySpec) -> str:
         return f"{engine.name} cannot change K with {setup.drafter.proposer}"
     if spec.name != "fixed" and method not in engine.table_methods:
         return f"{engine.name} cannot change K with method {method}"
+    if spec.name != "fixed" and setup.scenario.dp > 1:
+        return f"{engine.name} cannot change K with data-parallel ranks: it drops the table"
     return ""
 
 

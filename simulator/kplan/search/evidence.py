@@ -155,13 +155,13 @@ def _load_told(setup: Setup) -> Iterator[str]:
     source = setup.source
     if source.refused or source.cut:
         yield (
-            f"The server takes {source.max_len:,} tokens a request: {source.refused:.1%} of the requests have "
-            f"a longer prompt and are refused, {source.cut:.1%} end early (--max-model-len)."
+            f"The server takes {source.max_len:,} tokens a request (--max-model-len): {source.refused:.1%} "
+            f"of the requests have a longer prompt and are refused, {source.cut:.1%} end early."
         )
     if source.log is not None:
         yield from source.log.notes
         if source.log.prefix is not None:
-            yield "Prompts share their beginnings, which the prefix cache keeps: --no-prefix-caching to compare."
+            yield "The prefix cache keeps what prompts share: --no-prefix-caching to compare."
 
 
 def _unmeasured(setup: Setup) -> Iterator[str]:
