@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kplan.engine.arrive import send_next, waiting
-from kplan.engine.price import offer, price, verdict
+from kplan.engine.price import offer, price
 from kplan.engine.schedule import free_blocks
 from kplan.engine.state import (
     ADMITTED,
@@ -86,38 +86,44 @@ def commit(
     running = count[RUNNING]
     emitted = decode_emitted = proposed = accepted = context = ended = 0
     kept = tokens = 0
-    for row in range(count[RUNNING]):
+    for row in range(running):
+        # what a row needs stands in locals: numba cannot know that writing one record leaves another as it is
         r = rows[row].running
         q = rows[row].chunk
         tokens += q
-        finished = False
+        at, last = req[r].emitted, req[r].output_len
+        drafting = False
         if q > 0 and rows[row].decodes == 1:
-            drafts = req[r].drafts
-            right = min(int(acc[req[r].trace_at + req[r].emitted]) - 1, drafts)
-            n = verdict(req, acc, r, drafts)
-            context += req[r].computed + 1
-            req[r].emitted += n
-            req[r].computed += n
+            drafts, computed = req[r].drafts, req[r].computed
+            right = int(acc[req[r].trace_at + at])
+            n = min(right, drafts + 1, last - at)
+            right = min(right - 1, drafts)
+            context += computed + 1
+            at += n
+            req[r].emitted = at
+            req[r].computed = computed + n
             req[r].steps += 1
             req[r].proposed += drafts
             req[r].accepted += right
             rows[row].proposed = drafts
             rows[row].accepted = right
-            emitted += n
             decode_emitted += n
             proposed += drafts
             accepted += right
             if measured:
                 k_steps[drafts] += 1
-            finished = req[r].emitted >= req[r].output_len
+            drafting = True
         elif q > 0:
-            req[r].computed += q
-            if req[r].computed == req[r].prompt_len + req[r].emitted:
-                if req[r].emitted == 0:
+            computed = req[r].computed + q
+            req[r].computed = computed
+            if computed == req[r].prompt_len + at:
+                if at == 0:
                     req[r].first_token_s = end_s
-                req[r].emitted += 1
+                at += 1
+                req[r].emitted = at
                 emitted += 1
-                finished = req[r].emitted >= req[r].output_len
+                drafting = True
+        finished = at >= last
         if finished:
             req[r].finish_s = end_s
             free_blocks(req, m, limits, r)
@@ -126,12 +132,12 @@ def commit(
             ended += 1
             send_next(req, m, limits, r)
             continue
-        decoding = req[r].computed + 1 == req[r].prompt_len + req[r].emitted and req[r].emitted > 0
-        if q > 0 and decoding and not limits.k_now:
+        if drafting and not limits.k_now:
             asked = k_each[row] if each else k
-            req[r].drafts = offer(req, drafted, r, req[r].emitted, asked)
+            req[r].drafts = offer(req, drafted, r, at, asked)
         rows[kept].running = r
         kept += 1
+    emitted += decode_emitted
     count[RUNNING] = kept
     count[ENDED] = ended
     count[STEPS] += 1

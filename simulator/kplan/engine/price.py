@@ -29,7 +29,7 @@ def offer(req: Requests, drafted: U8, r: int, position: int, k: int) -> int:
     """Drafts that the proposer really has at ``position`` when asked for ``k``."""
     if position >= req[r].output_len:
         return 0
-    return min(k, int(drafted[req[r].trace_at + position]))
+    return min(k, int(drafted[req[r].trace_at + position])) if len(drafted) > 0 else k
 
 
 @bare
@@ -51,7 +51,9 @@ def useful_drafts(req: Requests, m: Machine, limits: Limits, traces: Traces, row
         return 0
     at = req[r].trace_at + c
     useful = min(int(traces.acc[at]), req[r].output_len - c) - 1
-    return int(min(useful, int(traces.drafted[at]), limits.max_k))
+    if len(traces.drafted) > 0:
+        useful = min(useful, int(traces.drafted[at]))
+    return int(min(useful, limits.max_k))
 
 
 @bare

@@ -186,4 +186,4 @@ class Traces(NamedTuple):
     """Flat acceptance arrays that ``Requests.trace_at`` points into."""
 
     acc: U8
-    drafted: U8  # 255 where the proposer always has as many as asked
+    drafted: U8  # drafts that the proposer has; empty when it always has as many as asked

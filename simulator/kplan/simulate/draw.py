@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +14,6 @@ from kplan.simulate.setup import Setup
 from kplan.simulate.source import POOL, proposer_trace, rows_of
 from kplan.workload import Prefix, RequestLog, constant, gamma, ramp, think_times
 
-ALWAYS = 255
-"""``Traces.drafted`` where the proposer always has as many drafts as asked."""
 MOST_POSITIONS = 100_000_000
 """Output tokens of a log up to which each of its requests gets an acceptance of its own."""
 
@@ -162,7 +159,4 @@ def _generated(output_len: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int
 
 
 def _flat(trace: ProposerTrace) -> Traces:
-    drafted: Any = trace.drafted
-    if drafted is None:
-        drafted = np.full(len(trace.acc), ALWAYS, np.uint8)
-    return Traces(trace.acc, drafted)
+    return Traces(trace.acc, np.zeros(0, np.uint8) if trace.drafted is None else trace.drafted)
