@@ -1,7 +1,8 @@
 """The serving engine: scheduler, KV blocks, compiled step, replicas and the SimPy server around them."""
 
+from kplan.engine.asking import BatchCost, runs_compiled
 from kplan.engine.load import Load, clients_of
-from kplan.engine.replica import BatchCost, Replica
+from kplan.engine.replica import Replica
 from kplan.engine.server import (
     Fleet,
     deal,
@@ -24,6 +25,7 @@ __all__ = [
     "deal",
     "least_outstanding",
     "round_robin",
+    "runs_compiled",
     "serve_apart",
     "serve_routed",
 ]

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kplan.engine import kernel
 from kplan.engine.arrive import waiting
-from kplan.engine.automaton import Automaton, price_by_k
+from kplan.engine.asking import BatchCost, Decision, Form, blame, checked, form_of, sees_future
+from kplan.engine.automaton import Automaton
 from kplan.engine.execute import execute
 from kplan.engine.load import Load, check_fits, new_machine, new_requests
-from kplan.engine.price import steady_step_s
 from kplan.engine.state import (
     ADMITTED,
     DECODES,
     ENDED,
     EXPECTED,
-    F64,
     FINISHED,
     FREE_BLOCKS,
     I64,
@@ -35,58 +31,15 @@ from kplan.engine.state import (
     Requests,
     Steps,
 )
-from kplan.errors import InputError, KplanError
 from kplan.latency.compiled import StepCost
 from kplan.policy import (
     CompiledPolicy,
     Observer,
     Policy,
-    PolicyInfo,
     StepOutcome,
     StepView,
     TablePolicy,
 )
-
-
-@dataclass(frozen=True)
-class BatchCost:
-    """Prices a steady decode step of one batch; implements ``StepCostView``."""
-
-    cost: StepCost
-    batch: int
-    kv_tokens: int
-
-    def seconds(self, k: int) -> float:
-        """Seconds of a decode step of this batch that verifies and proposes ``k`` drafts per request."""
-        return self.seconds_at(self.batch * (k + 1), k)
-
-    def seconds_by_k(self, max_k: int) -> F64:
-        """(max_k + 1,) what :meth:`seconds` says of K = 0..max_k, in one call."""
-        prices = np.empty(max_k + 1)
-        price_by_k(self.cost, self.batch, self.kv_tokens, prices)
-        return prices
-
-    def seconds_at(self, tokens: int, depth: int) -> float:
-        """Seconds of a decode step that verifies ``tokens`` in all and drafts ``depth`` deep."""
-        return float(steady_step_s(self.cost, self.batch, self.kv_tokens, tokens, depth))
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A policy's choice for one step: ``k`` for all, or ``Replica.k_each`` with ``k`` the deepest.
-
-    Attributes:
-        rows, request: of those that decode in it.
-        teaches: the policy observes the step.
-    """
-
-    k: int
-    each: bool
-    batch: int
-    rows: I64
-    request: I64
-    teaches: bool
-
 
 _NOBODY: I64 = np.zeros(0, np.int64)
 
@@ -143,25 +96,22 @@ class Replica:
         self._lag = observe_lag
         self._late: deque[StepOutcome] = deque()
         self.k_each: I64 = np.zeros(limits.max_num_seqs + limits.max_k + 1, np.int64)
-        info = getattr(policy, "info", None)
-        self._sees_future = isinstance(info, PolicyInfo) and info.needs_future
+        self._sees_future = sees_future(policy)
         self._last: I64 = np.zeros((2, len(load)), np.int64)
         self._table: I64 | None = None
         self._automaton: Automaton | None = None
         self._mode = kernel.BY_TABLE
-        if compiled and isinstance(policy, TablePolicy) and _rules(type(policy), "table", "choose_k"):
+        form = form_of(policy) if compiled else Form.PYTHON
+        if form is Form.TABLE:
+            assert isinstance(policy, TablePolicy)
             self._table = np.clip(policy.table(limits.max_num_seqs), 0, limits.max_k).astype(np.int64)
-        elif compiled and self._sees_future and getattr(policy, "compiled_oracle", False):
+        elif form is Form.ORACLE:
             self._mode = kernel.BY_ORACLE
             self._table = np.zeros(limits.max_num_seqs + 1, np.int64)
-        elif (
-            compiled
-            and isinstance(policy, CompiledPolicy)
-            and _rules(type(policy), "compiled", "choose_k", "observe")
-        ):
-            self._automaton = Automaton(
-                type(policy).__name__, policy.compiled(), limits, len(load), observe_lag
-            )
+        elif form is Form.RULE:
+            assert isinstance(policy, CompiledPolicy)
+            name = type(policy).__name__
+            self._automaton = Automaton(name, policy.compiled(), limits, len(load), observe_lag)
 
     @property
     def clock_s(self) -> float:
@@ -283,7 +233,7 @@ class Replica:
             self._last[0, outcome.request] = outcome.proposed
             self._last[1, outcome.request] = outcome.accepted
             if self._observer is not None:
-                with _blame(self._policy, "observe", outcome.batch):
+                with blame(self._policy, "observe", outcome.batch):
                     self._observer.observe(outcome)
 
     def _choose(self, batch: int, rows: I64, seen: I64, future: I64) -> tuple[int, bool]:
@@ -303,47 +253,10 @@ class Replica:
             cost=BatchCost(self.cost, batch, int(seen[2].sum())),
             future_accepted=future if self._sees_future else None,
         )
-        with _blame(self._policy, "choose_k", batch):
+        with blame(self._policy, "choose_k", batch):
             chosen = self._policy.choose_k(view)
-        each = _checked(chosen, batch, self._policy)
+        each = checked(chosen, batch, self._policy)
         if isinstance(each, int):
             return min(each, limits.max_k), False
         self.k_each[rows] = np.minimum(each, limits.max_k)
         return int(self.k_each[rows].max(initial=0)), True
-
-
-@contextmanager
-def _blame(policy: Policy, method: str, batch: int) -> Iterator[None]:
-    """Whatever a policy raises (or exits with) is a fault of the policy, told in one line."""
-    try:
-        yield
-    except KplanError:
-        raise
-    except (Exception, SystemExit) as error:
-        name = type(policy).__name__
-        what, told = f"policy {name}: {method} at batch {batch}", f"{type(error).__name__}: {error}"
-        raise InputError(what, told, "it must not raise", "mend the policy") from error
-
-
-def _rules(cls: type, form: str, *methods: str) -> bool:
-    """Whether ``form`` is the rule of this class, not inherited beside an override of one of ``methods``."""
-    names = next(vars(base).keys() for base in cls.__mro__ if {form, *methods} & vars(base).keys())
-    return form in names
-
-
-def _checked(chosen: object, batch: int, policy: Policy) -> int | NDArray[np.int64]:
-    """What ``choose_k`` answered as an int or an array (batch,), both >= 0."""
-    name = f"policy {type(policy).__name__}"
-    answer: int | NDArray[np.int64]
-    if isinstance(chosen, (int, np.integer)) and not isinstance(chosen, bool):
-        answer = lowest = int(chosen)
-    else:
-        array = np.asarray(chosen) if isinstance(chosen, np.ndarray | list | tuple) else None
-        if array is None or array.shape != (batch,) or not np.issubdtype(array.dtype, np.integer):
-            shown = repr(chosen) if array is None else f"an array of shape {array.shape}, {array.dtype}"
-            bound = f"must be an int or an integer array of shape ({batch},), one K per request"
-            raise InputError(f"{name}: choose_k", shown, bound, "mend its return")
-        answer, lowest = array.astype(np.int64), int(array.min(initial=0))
-    if lowest < 0:
-        raise InputError(f"{name}: choose_k", lowest, "K must be 0 or more", "mend its return")
-    return answer

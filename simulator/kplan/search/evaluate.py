@@ -12,7 +12,7 @@ from kplan.config.plan import PolicyResult
 from kplan.engine.state import W_STEPS
 from kplan.metrics import Measured, Steadiness
 from kplan.registry import PolicySpec
-from kplan.simulate import Drawn, Setup, Sustained, is_off, run_policy
+from kplan.simulate import Drawn, Setup, Sustained, for_each, is_off, run_policy
 
 ATTAINMENT = 0.9
 """Share of requests that must meet the SLOs for a policy to meet them."""
@@ -57,7 +57,7 @@ def evaluate(
     Args:
         sustained: its rate over all replicas (see kplan.simulate.sustained).
     """
-    runs = tuple(run_policy(setup, spec, requests, replicas=replicas) for requests in drawn)
+    runs = tuple(for_each(spec, lambda requests: run_policy(setup, spec, requests, replicas=replicas), drawn))
     return Evaluated(spec, runs, sustained, saturated=overload(setup, runs, sustained.qps) > 0)
 
 

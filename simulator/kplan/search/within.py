@@ -9,7 +9,7 @@ import numpy as np
 from kplan import metrics
 from kplan.registry import PolicySpec
 from kplan.search.evaluate import ATTAINMENT, OVER, Evaluated, meets_slo, slos_s
-from kplan.simulate import Drawn, Setup, at_rate, default_requests, draw_requests, run_policy
+from kplan.simulate import Drawn, Setup, at_rate, default_requests, draw_requests, for_each, run_policy
 
 PROBED = 2
 """Replicas simulated at each rate; those behind a round robin are alike."""
@@ -41,10 +41,11 @@ def max_qps_within(
 
     def meets(qps: float) -> bool:
         n = min(default_requests(at_rate(setup, qps), replicas), len(drawn[0].prompt_len))
-        runs = [
-            run_policy(setup, spec, one.take(n), qps=qps, replicas=replicas, simulated=PROBED)
-            for one in drawn
-        ]
+        runs = for_each(
+            spec,
+            lambda one: run_policy(setup, spec, one.take(n), qps=qps, replicas=replicas, simulated=PROBED),
+            drawn,
+        )
         growing = sum(run.saturated for run in runs) * 2 > len(runs)
         share = np.mean([metrics.attainment(run, tpot_s, ttft_s) for run in runs])
         return bool(share >= ATTAINMENT) and not growing

@@ -1,6 +1,7 @@
 """The one place that puts a scenario together and runs it."""
 
 from kplan.simulate.draw import Drawn, draw_requests
+from kplan.simulate.parallel import for_each
 from kplan.simulate.run import (
     UNBOUNDED,
     Sustained,
@@ -26,6 +27,7 @@ __all__ = [
     "at_rate",
     "default_requests",
     "draw_requests",
+    "for_each",
     "is_off",
     "mean_lengths",
     "on_calibration",

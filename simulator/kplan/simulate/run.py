@@ -23,6 +23,7 @@ from kplan.latency import StepCost
 from kplan.metrics import Measured, mean_interval, measure
 from kplan.registry import PolicySpec
 from kplan.simulate.draw import Drawn
+from kplan.simulate.parallel import for_each
 from kplan.simulate.settle import Window, limits_of, met_midway, window_of
 from kplan.simulate.setup import Setup
 
@@ -177,7 +178,7 @@ UNBOUNDED = Sustained(math.inf)
 
 def sustained(setup: Setup, spec: PolicySpec, samples: Sequence[Drawn]) -> Sustained:
     """:func:`sustained_qps` over the seeds of ``samples``."""
-    rates = np.array([sustained_qps(setup, spec, one) for one in samples])
+    rates = np.array(for_each(spec, lambda one: sustained_qps(setup, spec, one), samples))
     return Sustained(float(rates.mean()), mean_interval(rates))
 
 

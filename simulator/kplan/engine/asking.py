@@ -1,0 +1,129 @@
+"""Asking a policy: what it is shown, what it may answer, and whether it has to be asked at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan.engine.automaton import price_by_k
+from kplan.engine.price import steady_step_s
+from kplan.engine.state import F64, I64
+from kplan.errors import InputError, KplanError
+from kplan.latency.compiled import StepCost
+from kplan.policy import CompiledPolicy, Policy, PolicyInfo, TablePolicy
+
+
+@dataclass(frozen=True)
+class BatchCost:
+    """Prices a steady decode step of one batch; implements ``StepCostView``."""
+
+    cost: StepCost
+    batch: int
+    kv_tokens: int
+
+    def seconds(self, k: int) -> float:
+        """Seconds of a decode step of this batch that verifies and proposes ``k`` drafts per request."""
+        return self.seconds_at(self.batch * (k + 1), k)
+
+    def seconds_by_k(self, max_k: int) -> F64:
+        """(max_k + 1,) what :meth:`seconds` says of K = 0..max_k, in one call."""
+        prices = np.empty(max_k + 1)
+        price_by_k(self.cost, self.batch, self.kv_tokens, prices)
+        return prices
+
+    def seconds_at(self, tokens: int, depth: int) -> float:
+        """Seconds of a decode step that verifies ``tokens`` in all and drafts ``depth`` deep."""
+        return float(steady_step_s(self.cost, self.batch, self.kv_tokens, tokens, depth))
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A policy's choice for one step: ``k`` for all, or ``Replica.k_each`` with ``k`` the deepest.
+
+    Attributes:
+        rows, request: of those that decode in it.
+        teaches: the policy observes the step.
+    """
+
+    k: int
+    each: bool
+    batch: int
+    rows: I64
+    request: I64
+    teaches: bool
+
+
+class Form(Enum):
+    """How a policy is run."""
+
+    TABLE = "by its table, compiled"
+    ORACLE = "as the compiled oracle"
+    RULE = "by its compiled rule"
+    PYTHON = "asked at every step"
+
+
+def form_of(policy: Policy) -> Form:
+    """The fastest form that says what ``policy`` does.
+
+    A class that inherits a form but overrides what it stands for is asked at every step.
+    """
+    if isinstance(policy, TablePolicy) and _rules(type(policy), "table", "choose_k"):
+        return Form.TABLE
+    if sees_future(policy) and getattr(policy, "compiled_oracle", False):
+        return Form.ORACLE
+    if isinstance(policy, CompiledPolicy) and _rules(type(policy), "compiled", "choose_k", "observe"):
+        return Form.RULE
+    return Form.PYTHON
+
+
+def sees_future(policy: Policy) -> bool:
+    """Whether it says that it looks at future acceptance."""
+    info = getattr(policy, "info", None)
+    return isinstance(info, PolicyInfo) and info.needs_future
+
+
+def runs_compiled(policy: Policy) -> bool:
+    """Whether it runs whole stretches without Python."""
+    return form_of(policy) is not Form.PYTHON
+
+
+@contextmanager
+def blame(policy: Policy, method: str, batch: int) -> Iterator[None]:
+    """Whatever a policy raises (or exits with) is a fault of the policy, told in one line."""
+    try:
+        yield
+    except KplanError:
+        raise
+    except (Exception, SystemExit) as error:
+        name = type(policy).__name__
+        what, told = f"policy {name}: {method} at batch {batch}", f"{type(error).__name__}: {error}"
+        raise InputError(what, told, "it must not raise", "mend the policy") from error
+
+
+def _rules(cls: type, form: str, *methods: str) -> bool:
+    """Whether ``form`` is the rule of this class, not inherited beside an override of one of ``methods``."""
+    names = next(vars(base).keys() for base in cls.__mro__ if {form, *methods} & vars(base).keys())
+    return form in names
+
+
+def checked(chosen: object, batch: int, policy: Policy) -> int | NDArray[np.int64]:
+    """What ``choose_k`` answered as an int or an array (batch,), both >= 0."""
+    name = f"policy {type(policy).__name__}"
+    answer: int | NDArray[np.int64]
+    if isinstance(chosen, (int, np.integer)) and not isinstance(chosen, bool):
+        answer = lowest = int(chosen)
+    else:
+        array = np.asarray(chosen) if isinstance(chosen, np.ndarray | list | tuple) else None
+        if array is None or array.shape != (batch,) or not np.issubdtype(array.dtype, np.integer):
+            shown = repr(chosen) if array is None else f"an array of shape {array.shape}, {array.dtype}"
+            bound = f"must be an int or an integer array of shape ({batch},), one K per request"
+            raise InputError(f"{name}: choose_k", shown, bound, "mend its return")
+        answer, lowest = array.astype(np.int64), int(array.min(initial=0))
+    if lowest < 0:
+        raise InputError(f"{name}: choose_k", lowest, "K must be 0 or more", "mend its return")
+    return answer
