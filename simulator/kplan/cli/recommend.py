@@ -64,7 +64,7 @@ def recommend(
     from kplan.cli.output import print_json, progress
     from kplan.errors import InputError
 
-    scenario = o.scenario_of(None, flags, {"replications": 3})
+    scenario = o.scenario_of(None, flags, {"replications": 5})
     if out is not None and out.exists() and not out.is_dir():
         raise InputError("--out", str(out), "is a file", "name a folder")
     with progress(json) as tell:

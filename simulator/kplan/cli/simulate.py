@@ -10,7 +10,7 @@ import typer
 
 from kplan.cli import options as o
 
-DEFAULT_REPLICATIONS = 3
+DEFAULT_REPLICATIONS, OF_A_LOG = 5, 3
 """Enough for an interval; a number of requests that the user gives is simulated once, as given."""
 
 
@@ -63,7 +63,7 @@ def simulate(
 ) -> int:
     """Simulate one policy on one load and report what it did, beside no speculation on the same requests.
 
-    By default three replications, for the intervals; with --requests one of just that many.
+    By default five replications (three of a log), for the intervals; with --requests one of just that many.
 
     Exit code 1 when the load saturates the replicas (their queue grows, so no mean is reported) or the SLO is
     missed.
@@ -73,7 +73,9 @@ def simulate(
 
     question = o.scenario_of(scenario, flags, {})
     if question.requests is None and "replications" not in question.model_fields_set:
-        question = question.model_copy(update={"replications": DEFAULT_REPLICATIONS})
+        question = question.model_copy(
+            update={"replications": OF_A_LOG if question.replay else DEFAULT_REPLICATIONS}
+        )
     start = time.perf_counter()
     with progress(json) as tell:
         from kplan.search.single import simulate_one

@@ -70,10 +70,13 @@ def next_arrival(req: Requests, m: Machine) -> float:
 
 
 @inline
-def queue_arrivals(req: Requests, m: Machine) -> None:
-    """Queue everybody who has arrived by now, in order of arrival."""
+def queue_arrivals(req: Requests, m: Machine, limits: Limits) -> None:
+    """Queue everybody who has arrived by now, in order of arrival.
+
+    Under overlap the step is scheduled when the one before it starts: who arrives later misses it.
+    """
     count = m.counters
-    now = m.clock[0]
+    now = m.clock[1] if limits.overlap else m.clock[0]
     while True:
         r = -1
         if count[ARRIVED] < count[KNOWN]:

@@ -141,7 +141,7 @@ def commit(
     count[RUNNING] = kept
     count[ENDED] = ended
     count[STEPS] += 1
-    m.clock[0] = end_s
+    m.clock[0], m.clock[1] = end_s, start_s
     if len(m.log) > 0:
         step = m.log[count[LOGGED]]
         count[LOGGED] += 1

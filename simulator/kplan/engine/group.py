@@ -49,7 +49,7 @@ class Group:
             if not np.isfinite(ahead):
                 return False
             for rank in self.ranks:
-                rank.machine.clock[0] = max(rank.clock_s, ahead)
+                rank.machine.clock[:] = max(rank.clock_s, ahead)
             batches = self._build()
         working = [
             (rank, rank.decide(batch)) for rank, batch in zip(self.ranks, batches, strict=True) if batch
@@ -62,7 +62,7 @@ class Group:
             for rank, choice in working
         ]  # fmt: skip
         slowest_s = max(map(sum, prices))
-        end_s = self.clock_s + slowest_s
+        start_s = self.clock_s
         for (rank, choice), parts in zip(working, prices, strict=True):
             step_s = commit(
                 rank.records, rank.machine, rank.limits, rank.traces, parts, slowest_s - sum(parts),
@@ -70,7 +70,7 @@ class Group:
             )  # fmt: skip
             rank.learn(choice, float(step_s))
         for rank in self.ranks:
-            rank.machine.clock[0] = end_s
+            rank.machine.clock[:] = start_s + slowest_s, start_s
         return True
 
     def _build(self) -> list[int]:
@@ -79,7 +79,9 @@ class Group:
         for rank in self.ranks:
             rank.make_log_room()
             batch = int(schedule(rank.records, rank.machine, rank.limits))
-            while batch == 0 and rank.machine.counters[PREEMPTED] > 0:  # the last one preempted itself
+            clock = rank.machine.clock
+            while batch == 0 and (rank.machine.counters[PREEMPTED] > 0 or clock[1] < clock[0]):
+                clock[1] = clock[0]  # as in next_batch: the last one preempted itself, or nothing was ahead
                 batch = int(schedule(rank.records, rank.machine, rank.limits))
             batches.append(batch)
         return batches

@@ -98,12 +98,15 @@ def next_batch(req: Requests, m: Machine, limits: Limits, until: float) -> int:
             return int(batch)
         if m.counters[FINISHED] == m.counters[EXPECTED]:
             return DONE
+        if m.clock[1] < m.clock[0]:  # nothing was scheduled ahead: everybody is seen
+            m.clock[1] = m.clock[0]
+            continue
         if m.counters[PREEMPTED] > 0:  # the last request preempted itself: it is admitted again now
             continue
         ahead = next_arrival(req, m)
         if ahead == np.inf:
             return IDLE
-        m.clock[0] = min(max(m.clock[0], ahead), until)
+        m.clock[0] = m.clock[1] = min(max(m.clock[0], ahead), until)
     return PAUSED
 
 

@@ -167,7 +167,7 @@ def new_machine(
     return Machine(
         rows=np.zeros(seqs, ROW),
         counters=count,
-        clock=np.zeros(1),
+        clock=np.zeros(2),
         sums=sums,
         k_steps=ints(ks),
         batch_steps=ints(seqs + 1),

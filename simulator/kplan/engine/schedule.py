@@ -186,7 +186,7 @@ def _continue_prefills(req: Requests, m: Machine, limits: Limits, budget: int) -
 @inline
 def schedule(req: Requests, m: Machine, limits: Limits) -> int:
     """Build the next step at the present clock; returns its batch size, 0 when nothing can run now."""
-    queue_arrivals(req, m)
+    queue_arrivals(req, m, limits)
     m.counters[DECODES] = 0
     m.counters[PREFILLS] = 0
     budget = limits.max_num_batched_tokens

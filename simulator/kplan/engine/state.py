@@ -149,7 +149,7 @@ class Machine(NamedTuple):
 
     rows: Rows
     counters: I64  # (COUNTERS,)
-    clock: F64  # (1,) seconds
+    clock: F64  # (2,) seconds: now, and up to when arrivals are seen by a scheduler that runs a step ahead
     sums: F64  # (SUMS,) over the measured window
     k_steps: I64  # (max_k + 1,) decoding request-steps by drafts verified
     batch_steps: I64  # (max_num_seqs + 1,) steps by batch size
@@ -178,6 +178,7 @@ class Limits(NamedTuple):
     window_from: int  # requests admitted before the measured window opens
     window_to: int  # the window closes when more are admitted
     thinks: bool = False  # ... after a pause
+    overlap: bool = False  # a step is scheduled while the one before it runs
     max_len: int = UNBOUNDED_LEN  # tokens of a request's prompt and output (max_model_len)
     unit_tokens: int = 0  # tokens of a unit of prefix; 0: no prefix cache
 

@@ -163,5 +163,6 @@ def limits_of(setup: Setup, load: Load, window: Window, *, off: bool) -> Limits:
         closed=load.concurrency is not None,
         window_from=window.first,
         window_to=window.last,
+        overlap=setup.latency_off.traits.async_scheduling if off else setup.latency.traits.async_scheduling,
         max_len=setup.source.max_len or UNBOUNDED_LEN,
     )
