@@ -1,6 +1,7 @@
 """The one place that puts a scenario together and runs it."""
 
 from kplan.simulate.draw import Drawn, draw_requests
+from kplan.simulate.records import Recorder, recording
 from kplan.simulate.run import (
     UNBOUNDED,
     Sustained,
@@ -20,6 +21,7 @@ __all__ = [
     "UNBOUNDED",
     "Drawn",
     "MeanLengths",
+    "Recorder",
     "Settling",
     "Setup",
     "Sustained",
@@ -30,6 +32,7 @@ __all__ = [
     "mean_lengths",
     "on_calibration",
     "prepare",
+    "recording",
     "run_fleet",
     "run_policy",
     "settling",
