@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from kplan.cli.app import run
+from tests.conftest import REPOSITORY
 
 EXACT = 1e-9
 
@@ -110,6 +111,22 @@ def test_recording_changes_no_byte_of_the_answer_and_names_its_files(
     for one in (plain, recorded):
         del one["wall_s"]
     assert json.dumps(plain) == json.dumps(recorded)
+
+
+def test_the_example_of_the_page_on_the_engine_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = answer(
+        capsys, "--concurrency", "8", "--requests", "120", "--workload", "gsm8k", "--records", str(tmp_path)
+    )
+    page = (REPOSITORY / "docs/engine.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(code.replace("DIR", str(tmp_path)), names)
+    assert names["tpot_ms"] == pytest.approx(said["tpot_ms"]["mean"], rel=EXACT)
+    assert names["ttft_p99_ms"] == pytest.approx(said["ttft_ms"]["p99"], rel=EXACT)
+    for name in ("mean_batch", "acceptance_length", "output_tok_s"):
+        assert names[name] == pytest.approx(said[name], rel=EXACT), name
 
 
 def test_the_same_seed_gives_the_same_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

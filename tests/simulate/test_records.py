@@ -206,6 +206,16 @@ def test_an_interrupt_leaves_what_was_there(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_log_that_is_replayed_is_not_written_over(tmp_path: Path) -> None:
+    log = tmp_path / "requests.parquet"
+    log.write_text("mine")
+    other = tmp_path / "steps.csv"
+    with pytest.raises(InputError, match="is read by the same command"), recording(tmp_path, [other, log]):
+        pytest.fail("it went on")
+    assert [path.name for path in tmp_path.iterdir()] == ["requests.parquet"]
+    assert log.read_text() == "mine"
+
+
 def test_folders_that_cannot_be_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "taken/run.json").mkdir(parents=True)

@@ -52,7 +52,8 @@ def simulate_one(
     """
     if records is None:
         return _simulate(scenario, progress, None)
-    with recording(records) as recorder:
+    reads = [path for path in (scenario.replay, scenario.traces) if path is not None]
+    with recording(records, reads) as recorder:
         return _simulate(scenario, progress, recorder)
 
 

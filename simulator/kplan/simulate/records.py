@@ -34,18 +34,21 @@ ROWS = 65_536
 
 
 @contextmanager
-def recording(folder: Path) -> Iterator[Recorder]:
+def recording(folder: Path, reads: Sequence[Path] = ()) -> Iterator[Recorder]:
     """Make ``folder`` ready; steps.parquet, requests.parquet and run.json are there when the block ends well.
 
     They are written in a folder inside it and moved when all are whole: a failure or an interrupt leaves what
     was there, and no folder where there was none.
 
+    Args:
+        reads: files that the same run reads, which must not be written over.
+
     Raises:
-        InputError: the folder is a file, or cannot be written.
+        InputError: the folder is a file, or cannot be written, or holds one of ``reads`` under such a name.
     """
     paths = tuple(folder / name for name in FILES)
     with _told(folder):
-        _refuse_taken(folder, paths)
+        _refuse_taken(folder, paths, reads)
     made: list[Path] = []
     try:
         with ExitStack() as stack:
@@ -64,12 +67,14 @@ def recording(folder: Path) -> Iterator[Recorder]:
         raise
 
 
-def _refuse_taken(folder: Path, paths: Sequence[Path]) -> None:
+def _refuse_taken(folder: Path, paths: Sequence[Path], reads: Sequence[Path]) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError("--records", str(folder), "is a file", "name a folder")
     for path in paths:
         if path.is_dir():
             raise InputError("--records", str(path), "is a folder", "move it, or name another folder")
+        if path.resolve() in [read.resolve() for read in reads]:
+            raise InputError("--records", str(path), "is read by the same command", "name another folder")
 
 
 @dataclass(frozen=True)
