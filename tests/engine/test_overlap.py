@@ -1,7 +1,7 @@
 """A scheduler that runs a step ahead sees an arrival a step later.
 
 Read from the released loops: vLLM's ``EngineCore.step_with_batch_queue`` schedules the next batch before it
-waits for the last one, SGLang's ``Scheduler.event_loop_overlap`` launches a batch before it processes the last.
+waits for the last one, SGLang's ``Scheduler.event_loop_overlap`` launches one before it processes the last.
 """
 
 from __future__ import annotations

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kplan.cli import options as o
+
+if TYPE_CHECKING:
+    from kplan.config.plan import PolicyResult
 
 DEFAULT_REPLICATIONS, OF_A_LOG = 5, 3
 """Enough for an interval; a number of requests that the user gives is simulated once, as given."""
@@ -59,6 +62,14 @@ def simulate(
     max_model_len: o.MaxModelLen = None,
     prefix_caching: o.PrefixCaching = None,
     gpu_memory_utilization: o.GpuMemory = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records",
+            help="folder for every step and request of every replication: steps.parquet, requests.parquet, "
+            "run.json",
+        ),
+    ] = None,
     json: o.Json = False,
 ) -> int:
     """Simulate one policy on one load and report what it did, beside no speculation on the same requests.
@@ -81,7 +92,7 @@ def simulate(
         from kplan.search.single import simulate_one
         from kplan.search.words import within_text
 
-        run = simulate_one(question, tell)
+        run = simulate_one(question, tell, records)
     counts = {
         "requests": run.requests,
         "steps": run.steps,
@@ -92,18 +103,18 @@ def simulate(
         print_json(
             run.result.model_dump(mode="json")
             | counts
-            | {"meets_slo": run.meets_slo, "notes": list(run.notes)}
+            | {"meets_slo": run.meets_slo, "notes": list(run.notes), "files": [str(one) for one in run.files]}
         )
     else:
+        shown = ([run.off] if run.off.name != run.result.name else []) + [run.result]
         print_table(
             f"{run.requests} requests, {run.steps} steps, {run.output_tokens:,} output tokens "
             f"in {counts['wall_s']:.2f} s",
             POLICY_COLUMNS,
-            [
-                policy_row(one, exportable_mark=False)
-                for one in ([run.off] if run.off.name != run.result.name else []) + [run.result]
-            ],
+            [policy_row(one, exportable_mark=False) for one in shown],
         )
+        if settled := [one for one in shown if not one.saturated]:
+            print_table("over the requests", PERCENTILE_COLUMNS, [_percentiles(one) for one in settled])
         if run.result.max_qps_slo is not None:
             replicas_serve = "they serve" if (question.replicas or 1) > 1 else "it serves"
             print(within_text(replicas_serve, run.result.max_qps_slo))
@@ -111,4 +122,21 @@ def simulate(
             print("the SLO is missed: fewer than 90% of the requests meet it")
         for note in run.notes:
             print(f"note: {note}")
+        for path in run.files:
+            print(f"wrote {path}")
     return 1 if run.result.saturated or not run.meets_slo else 0
+
+
+PERCENTILE_COLUMNS = ("policy", "TPOT ms P50", "P99", "TTFT ms P50", "P99")
+
+
+def _percentiles(result: PolicyResult) -> list[str]:
+    """One policy as a row of PERCENTILE_COLUMNS."""
+    tpot, ttft = result.tpot_ms, result.ttft_ms
+    return [
+        result.name,
+        f"{tpot.p50:.2f}" if tpot else "-",
+        f"{tpot.p99:.2f}" if tpot else "-",
+        f"{ttft.p50:.1f}" if ttft else "-",
+        f"{ttft.p99:.1f}" if ttft else "-",
+    ]

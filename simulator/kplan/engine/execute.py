@@ -158,11 +158,13 @@ def commit(
         step.proposed = proposed
         step.accepted = accepted
         step.emitted = emitted
+        step.decode_emitted = decode_emitted
         step.finished = ended
         step.running = running
         step.waiting = waiting(m)
         step.used_blocks = used_blocks
         step.preemptions = count[PREEMPTIONS]
+        step.measured = measured
     if measured:
         s = m.sums
         if np.isnan(s[W_OPEN_S]):

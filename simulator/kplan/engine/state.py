@@ -121,12 +121,14 @@ STEP = np.dtype(
         ("k", np.int32),  # deepest draft asked for
         ("proposed", np.int32),  # drafts verified, and accepted
         ("accepted", np.int32),
-        ("emitted", np.int32),
+        ("emitted", np.int32),  # in all, and by the requests that decoded
+        ("decode_emitted", np.int32),
         ("finished", np.int32),
         ("running", np.int32),  # when the step was built: admitted, waiting, and blocks in use
         ("waiting", np.int32),
         ("used_blocks", np.int32),
         ("preemptions", np.int32),  # so far
+        ("measured", np.int32),  # 1 inside the measured window
     ],
     align=True,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from kplan.config.plan import PolicyResult
 from kplan.config.scenario import Scenario
@@ -11,9 +12,9 @@ from kplan.policy import TablePolicy
 from kplan.registry import PolicySpec, parse_policy
 from kplan.search.compare import compare, unsteady_note
 from kplan.search.evaluate import meets_slo, result
-from kplan.search.evidence import caveats
+from kplan.search.evidence import assumptions, caveats
 from kplan.search.within import slo_rate
-from kplan.simulate import POOL, draw_requests, prepare, sustained
+from kplan.simulate import POOL, Recorder, draw_requests, prepare, recording, sustained
 
 MAX_SEATS = 65_536
 """Largest batch that a scenario allows."""
@@ -21,7 +22,11 @@ MAX_SEATS = 65_536
 
 @dataclass(frozen=True)
 class SingleRun:
-    """One policy's record beside that of ``off``, and what was simulated for it (``off`` not counted)."""
+    """One policy's record beside that of ``off``, and what was simulated for it (``off`` not counted).
+
+    Attributes:
+        files: what its records were written to.
+    """
 
     result: PolicyResult
     off: PolicyResult
@@ -30,15 +35,29 @@ class SingleRun:
     steps: int
     output_tokens: int
     notes: tuple[str, ...]
+    files: tuple[Path, ...] = ()
 
 
-def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _: None) -> SingleRun:
+def simulate_one(
+    scenario: Scenario, progress: Callable[[str], None] = lambda _: None, records: Path | None = None
+) -> SingleRun:
     """Simulate ``scenario.policy``.
 
+    Args:
+        records: folder for the records of every step and request (see kplan.simulate.recording).
+
     Raises:
-        InputError: a name or a combination that no profile covers.
+        InputError: a name or a combination that no profile covers, or a folder that cannot be written.
         InfeasibleError: the weights do not fit.
     """
+    if records is None:
+        return _simulate(scenario, progress, None)
+    reads = [path for path in (scenario.replay, scenario.traces) if path is not None]
+    with recording(records, reads) as recorder:
+        return _simulate(scenario, progress, recorder)
+
+
+def _simulate(scenario: Scenario, progress: Callable[[str], None], recorder: Recorder | None) -> SingleRun:
     spec, off = parse_policy(scenario.policy), parse_policy("off")
     progress("loading profiles and pricing steps")
     # the server is started with the largest K that the policy names, as num_speculative_tokens would be
@@ -55,6 +74,14 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
     mine = done[-1]
     progress("finding the largest rate within the SLOs")
     within = slo_rate(setup, mine, drawn, replicas)
+    notes = (
+        *unsteady_note(setup, replicas, drawn, mine),
+        *caveats(setup, drawn[0].trace.recorded_k),
+    )
+    if recorder is not None:
+        progress("writing the records")
+        rests_on = [one.model_dump(mode="json") for one in assumptions(setup)]
+        recorder.write(setup, spec, drawn, replicas, {"assumptions": rests_on, "notes": list(notes)})
     return SingleRun(
         result=result(setup, mine, done[0], within),
         off=result(setup, done[0], done[0]),
@@ -62,10 +89,8 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
         requests=sum(run.requests for run in mine.runs),
         steps=sum(run.steps for run in mine.runs),
         output_tokens=sum(run.output_tokens for run in mine.runs),
-        notes=(
-            *unsteady_note(setup, replicas, drawn, mine),
-            *caveats(setup, drawn[0].trace.recorded_k),
-        ),
+        notes=notes,
+        files=() if recorder is None else recorder.paths,
     )
 
 

@@ -2,6 +2,7 @@
 
 from kplan.simulate.draw import Drawn, draw_requests
 from kplan.simulate.parallel import for_each
+from kplan.simulate.records import Recorder, recording
 from kplan.simulate.run import (
     UNBOUNDED,
     Sustained,
@@ -21,6 +22,7 @@ __all__ = [
     "UNBOUNDED",
     "Drawn",
     "MeanLengths",
+    "Recorder",
     "Settling",
     "Setup",
     "Sustained",
@@ -32,6 +34,7 @@ __all__ = [
     "mean_lengths",
     "on_calibration",
     "prepare",
+    "recording",
     "run_fleet",
     "run_policy",
     "settling",
