@@ -45,7 +45,9 @@ def test_requests_counted_over_steps_and_over_records_are_the_same(run: Measured
 
 def test_little_s_law_with_the_arrival_rate() -> None:
     """Running requests = arrival rate x mean residence, which is TTFT + 199 TPOT at 200 tokens each."""
-    setup = prepare(make_scenario({"qps": 20.0, "output_tokens": 200, "requests": 6000}))
+    setup = prepare(
+        make_scenario({"qps": 20.0, "output_tokens": 200, "requests": 6000, "async_scheduling": False})
+    )
     run = run_policy(setup, FIXED, draw_requests(setup, 6000, 0))
     residence_s = run.ttft_s.mean() + 199 * run.mean_tpot_s
     arrived_qps = len(run.ttft_s) / run.window_s[0]
