@@ -12,7 +12,7 @@ from kplan.engine.kernel import DONE, PAUSED
 from kplan.engine.price import price
 from kplan.engine.replica import Replica
 from kplan.engine.schedule import schedule
-from kplan.engine.state import I64, PREEMPTED
+from kplan.engine.state import ENDED, I64, PREEMPTED
 
 
 class Group:
@@ -81,5 +81,7 @@ class Group:
             batch = int(schedule(rank.records, rank.machine, rank.limits))
             while batch == 0 and rank.machine.counters[PREEMPTED] > 0:  # the last one preempted itself
                 batch = int(schedule(rank.records, rank.machine, rank.limits))
+            if batch == 0:
+                rank.machine.counters[ENDED] = 0  # of a step that it sits out
             batches.append(batch)
         return batches
