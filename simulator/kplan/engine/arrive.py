@@ -93,7 +93,7 @@ def queue_arrivals(req: Requests, m: Machine) -> None:
 
 @bare
 def send_next(req: Requests, m: Machine, limits: Limits, r: int) -> None:
-    """Request ``r`` ended: its client, or the next turn of its session, comes after the pause."""
+    """Request ``r`` ended: its client, or whoever waits for that end, comes after the pause."""
     end_s = req[r].finish_s
     if limits.closed and m.counters[ISSUED] < len(m.source):
         after = m.source[m.counters[ISSUED]]
@@ -103,10 +103,12 @@ def send_next(req: Requests, m: Machine, limits: Limits, r: int) -> None:
             push_future(req, m, after)
         else:
             m.counters[KNOWN] += 1
-    if len(m.future) > 0 and req[r].follower >= 0:
+    if len(m.future) > 0:
         after = req[r].follower
-        req[after].arrival_s = max(req[after].arrival_s, end_s + req[after].think_s)
-        push_future(req, m, after)
+        while after >= 0:
+            req[after].arrival_s = max(req[after].arrival_s, end_s + req[after].think_s)
+            push_future(req, m, after)
+            after = req[after].sibling
 
 
 @inline

@@ -75,12 +75,16 @@ def new_requests(load: Load) -> Requests:
     for given in ("prompt_len", "output_len", "trace_at"):
         requests[given] = getattr(load, given)
     requests["arrival_s"] = load.arrival_s if load.concurrency is None else np.inf
-    requests["follower"] = -1
+    requests["follower"] = requests["sibling"] = -1
     if load.think_s is not None:
         requests["think_s"] = load.think_s
     if load.follows is not None:
-        waits = np.flatnonzero(load.follows >= 0)
-        requests["follower"][load.follows[waits]] = waits
+        order = np.argsort(load.follows, kind="stable")
+        order = order[load.follows[order] >= 0]
+        before = load.follows[order]
+        same = before[1:] == before[:-1]
+        requests["sibling"][order[:-1][same]] = order[1:][same]
+        requests["follower"][before[::-1]] = order[::-1]  # the last written, so the first, stays
     if load.prefix is not None:
         requests["unit_at"] = load.prefix.offsets[:-1]
         requests["units"] = np.diff(load.prefix.offsets)

@@ -255,6 +255,7 @@ class _Floor:
         if self._load.concurrency is not None:
             self._issue(end_s)
         after = int(self._requests["follower"][r])
-        if after >= 0:
+        while after >= 0:
             pause_s = float(self._requests["think_s"][after])
             self._arrive_at(after, max(float(self._load.arrival_s[after]), end_s + pause_s))
+            after = int(self._requests["sibling"][after])
