@@ -22,7 +22,7 @@ LOAD = make_load(4, prompt=(100, 100), output=(20, 20))
         (
             LOAD,
             bounds(LOAD, total_blocks=7),
-            "request length: got 128, the KV cache of one replica holds 112",
+            "request length: got 128, the KV cache of one replica",
         ),
         (with_shared_beginnings(LOAD, 0, 24), bounds(LOAD), "unit of prefix: got 24, must be whole blocks"),
         (
