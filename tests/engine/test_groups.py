@@ -35,6 +35,14 @@ def logs_of(
     return [np.concatenate(log) for log in pieces]
 
 
+def test_a_rank_that_sits_a_step_out_ends_nobody_again() -> None:
+    """Three clients on two ranks: one told twice of an end would send twice."""
+    load = make_load(12, clients=3, output=(1, 30))
+    req = serve_routed(load, 1, bounds(load), price(), lambda: ByTable(2), ranks=2).requests
+    inside = (req["arrival_s"][:, None] <= req["arrival_s"]) & (req["finish_s"][:, None] > req["arrival_s"])
+    assert inside.sum(axis=0).max() == 3
+
+
 @given(scenes(loops=("open", "closed")), st.sampled_from(POLICIES))
 @MANY
 def test_a_group_of_one_rank_is_a_replica(scene: tuple[Load, Limits], policy: Callable[[], Policy]) -> None:
