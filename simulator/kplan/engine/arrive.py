@@ -96,7 +96,7 @@ def queue_arrivals(req: Requests, m: Machine, limits: Limits) -> None:
 
 @bare
 def send_next(req: Requests, m: Machine, limits: Limits, r: int) -> None:
-    """Request ``r`` ended: its client, or the next turn of its session, comes after the pause."""
+    """Request ``r`` ended: its client, or whoever waits for that end, comes after the pause."""
     end_s = req[r].finish_s
     if limits.closed and m.counters[ISSUED] < len(m.source):
         after = m.source[m.counters[ISSUED]]

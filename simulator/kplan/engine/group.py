@@ -12,7 +12,7 @@ from kplan.engine.kernel import DONE, PAUSED
 from kplan.engine.price import price
 from kplan.engine.replica import Replica
 from kplan.engine.schedule import schedule
-from kplan.engine.state import I64, PREEMPTED
+from kplan.engine.state import ENDED, I64, PREEMPTED
 
 
 class Group:
@@ -83,5 +83,7 @@ class Group:
             while batch == 0 and (rank.machine.counters[PREEMPTED] > 0 or clock[1] < clock[0]):
                 clock[1] = clock[0]  # as in next_batch: the last one preempted itself, or nothing was ahead
                 batch = int(schedule(rank.records, rank.machine, rank.limits))
+            if batch == 0:
+                rank.machine.counters[ENDED] = 0  # of a step that it sits out
             batches.append(batch)
         return batches

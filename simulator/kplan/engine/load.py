@@ -99,14 +99,31 @@ def clients_of(concurrency: int, replicas: int, number: int) -> int:
 
 
 def check_fits(load: Load, limits: Limits) -> None:
-    """Refuse requests that can never fit the KV cache of a replica.
+    """Refuse what can never be served.
 
     Raises:
-        InputError: a request needs more KV tokens than the replica has.
+        InputError: a request needs more KV tokens than the replica has, or is longer than the engine allows;
+            a unit of prefix is not made of whole blocks; requests of a closed loop wait for others.
     """
+    if load.concurrency is not None and load.follows is not None:
+        raise InputError(
+            "concurrency", load.concurrency, "requests that wait for another's end come by themselves",
+            "serve them in an open loop, or drop their sessions",
+        )  # fmt: skip
+    if limits.unit_tokens % limits.block_tokens:
+        raise InputError(
+            "unit of prefix", limits.unit_tokens, f"must be whole blocks of {limits.block_tokens} tokens",
+            "describe the prefixes in units of that size",
+        )  # fmt: skip
     if not len(load):
         return
-    largest = int(np.max(load.prompt_len + load.output_len)) + limits.max_k + 1
+    longest = int(np.max(load.prompt_len + load.output_len))
+    if longest > limits.max_len:
+        raise InputError(
+            "request length", longest, f"the engine allows {limits.max_len} tokens",
+            "raise max_model_len, or use a shorter workload",
+        )  # fmt: skip
+    largest = longest + limits.max_k + 1
     capacity = limits.total_blocks * limits.block_tokens
     if largest > capacity:
         raise InputError(

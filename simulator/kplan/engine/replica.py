@@ -64,7 +64,7 @@ class Replica:
         record: is given the STEP records, some at a time; :meth:`flush` gives it the last.
 
     Raises:
-        InputError: a request needs more KV tokens than the replica has.
+        InputError: the load can never be served (see check_fits).
     """
 
     def __init__(

@@ -112,7 +112,7 @@ def _schedule_running(req: Requests, m: Machine, limits: Limits, budget: int) ->
             break
         rows[row].chunk = want
         if req[r].units_seen < req[r].units:  # drafts are not kept before they are right
-            keep(req, m, limits, r, req[r].computed + (0 if decoding else want))
+            keep(req, m, limits, r, req[r].computed + (1 if decoding else want))
         if decoding:
             rows[row].decodes = 1
             if not limits.k_now:

@@ -7,8 +7,11 @@ SimPy's clock runs the source, the router and the replicas step by step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -154,7 +157,7 @@ def _recorder(record: Callable[[int, Steps], None] | None, number: int) -> Calla
 class _Floor:
     """Source, clients, router and servers on one SimPy clock.
 
-    Machines keep exact times of their own; SimPy's clock, which adds delays up, only orders the events.
+    SimPy's clock orders the events, and shows the machines' own times exactly (see _reach).
     """
 
     def __init__(
@@ -176,6 +179,7 @@ class _Floor:
         self._wake = [self._env.event() for _ in self._servers]
         self._outstanding = np.zeros(len(machines), np.int64)
         self._place = np.full(len(load), -1, np.int64)
+        self._due: list[tuple[float, int]] = []  # a heap of who is to arrive, and when
         self._routed = self._issued = 0
         self._window = window
         for machine in machines:
@@ -193,12 +197,14 @@ class _Floor:
         if load.concurrency is not None:
             for _ in range(min(load.concurrency, len(load))):
                 self._issue(0.0)
+            self._arrive_due()
             return
-        first = range(len(load)) if load.follows is None else np.flatnonzero(load.follows < 0)
-        for r in first:
-            at_s = float(load.arrival_s[r])
-            yield self._env.timeout(max(at_s - self._env.now, 0.0))
-            self._arrive(int(r), at_s)
+        first = np.arange(len(load)) if load.follows is None else np.flatnonzero(load.follows < 0)
+        for at_s, together in groupby(first.tolist(), key=load.arrival_s.tolist().__getitem__):
+            for r in together:
+                heappush(self._due, (at_s, r))
+            yield from self._reach(at_s)
+            self._arrive_due()
 
     def _issue(self, free_s: float) -> None:
         """A client that has been free since ``free_s`` sends the next request after its pause."""
@@ -208,14 +214,31 @@ class _Floor:
             self._arrive_at(r, free_s + float(self._requests["think_s"][r]))
 
     def _arrive_at(self, r: int, at_s: float) -> None:
-        if at_s <= self._env.now:
-            self._arrive(r, at_s)
-        else:
-            self._env.process(self._later(r, at_s))
+        heappush(self._due, (at_s, r))
+        if at_s > self._env.now:
+            self._env.process(self._later(at_s))
 
-    def _later(self, r: int, at_s: float) -> Generator[simpy.Event, Any, None]:
-        yield self._env.timeout(at_s - self._env.now)
-        self._arrive(r, at_s)
+    def _later(self, at_s: float) -> Generator[simpy.Event, Any, None]:
+        yield from self._reach(at_s)
+        self._arrive_due()
+
+    def _arrive_due(self) -> None:
+        """Let everybody arrive whose moment has come; of several at once the lower number goes first."""
+        while self._due and self._due[0][0] <= self._env.now:
+            at_s, r = heappop(self._due)
+            self._arrive(r, at_s)
+
+    def _reach(self, at_s: float) -> Generator[simpy.Event, Any, None]:
+        """Wait until SimPy's clock shows ``at_s`` to the last bit.
+
+        SimPy adds delays up, and a sum may be rounded: a delay that would overshoot is cut, and the rest
+        waited for, so that who comes at the very end of a step is in the next.
+        """
+        while (now_s := self._env.now) < at_s:
+            delay_s = at_s - now_s
+            if now_s + delay_s > at_s:
+                delay_s = math.nextafter(delay_s, 0.0)
+            yield self._env.timeout(delay_s)
 
     def _arrive(self, r: int, at_s: float) -> None:
         if self._routed == self._window[0]:
@@ -245,9 +268,12 @@ class _Floor:
                 self._wake[number] = self._env.event()
                 yield self._wake[number]
                 continue
-            yield self._env.timeout(max(server.clock_s - self._env.now, 0.0))
+            yield from self._reach(server.clock_s)
             for r in server.ended:
                 self._finish(int(r))
+            self._arrive_due()
+            if self._env.peek() <= self._env.now:  # who arrives at this very moment is in the next step
+                yield self._env.timeout(0.0)
 
     def _finish(self, r: int) -> None:
         self._outstanding[self._place[r]] -= 1

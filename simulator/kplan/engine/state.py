@@ -87,7 +87,7 @@ REQUEST = np.dtype(
         ("finish_s", np.float64),
         ("think_s", np.float64),  # pause between the end of the request it waits for and its arrival
         ("follower", np.int64),  # the first request that waits for its end, -1 none ...
-        ("sibling", np.int64),  # ... and the next that waits for the same end
+        ("sibling", np.int64),  # ... and the next that waits for the same end as it does, -1 none
         ("preempted", np.int32),
         ("cached", np.int32),  # prompt tokens that its first admission found in the cache
     ],
