@@ -100,10 +100,12 @@ class Scenario(Record):
                 f"requests must be at least the concurrency: {self.requests} requests cannot keep "
                 f"{self.concurrency} clients busy; leave requests out"
             )
-        if self.concurrency is not None and self.replicas is not None and self.concurrency < self.replicas:
+        servers = (self.replicas or 1) * self.dp
+        if self.concurrency is not None and self.concurrency < servers:
+            what = "replicas" if self.dp == 1 else "replicas x dp"
             raise ValueError(
-                f"replicas must be at most the concurrency: {self.concurrency} clients leave some of "
-                f"{self.replicas} replicas without one"
+                f"{what} must be at most the concurrency: {self.concurrency} clients leave some of "
+                f"{servers} {'replicas' if self.dp == 1 else 'ranks'} without one"
             )
         return self
 
