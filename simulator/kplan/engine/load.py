@@ -106,12 +106,13 @@ def check_fits(load: Load, limits: Limits) -> None:
     """
     if not len(load):
         return
-    largest = int(np.max(load.prompt_len + load.output_len)) + limits.max_k + 1
+    drafts = limits.max_k + 1
+    largest = int(np.max(load.prompt_len + load.output_len)) + drafts
     capacity = limits.total_blocks * limits.block_tokens
     if largest > capacity:
         raise InputError(
             "request length", largest, f"the KV cache of one replica holds {capacity} tokens",
-            "use more GPUs per replica (--tp), a shorter workload, or fewer drafts",
+            f"use more GPUs per replica (--tp), or end requests earlier: --max-model-len {capacity - drafts}",
         )  # fmt: skip
 
 

@@ -154,12 +154,18 @@ def _load_told(setup: Setup) -> Iterator[str]:
     """What the server or kplan made of the load."""
     source = setup.source
     if source.refused or source.cut:
+        whose = "the model's context" if setup.scenario.max_model_len is None else "--max-model-len"
+        left = f", which leaves {setup.rate:.3g} QPS" if source.refused and setup.rate is not None else ""
         yield (
-            f"The server takes {source.max_len:,} tokens a request (--max-model-len): {source.refused:.1%} "
-            f"of the requests have a longer prompt and are refused, {source.cut:.1%} end early."
+            f"The server takes {source.max_len:,} tokens a request ({whose}): {source.refused:.1%} of the "
+            f"requests have a prompt that leaves no room and are refused{left}, {source.cut:.1%} end early."
         )
     if source.log is not None:
         yield from source.log.notes
+        yield (
+            f"The log does not say what is accepted: the acceptance of {setup.scenario.workload} is assumed. "
+            "Every replication replays the same arrivals and lengths, so intervals are of acceptance alone."
+        )
         if source.log.prefix is not None:
             yield "The prefix cache keeps what prompts share: --no-prefix-caching to compare."
 

@@ -32,6 +32,8 @@ from kplan.search.evaluate import (
     runnable,
     slo_share,
 )
+from kplan.search.peaks import peak_of
+from kplan.search.phrases import slo_text
 from kplan.search.within import slo_rate
 from kplan.simulate import (
     POOL,
@@ -103,7 +105,10 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     longer = longer_context(setup.latency_table, curve, batch, setup.lengths.context, setup.kv_tokens)
     progress("finding the largest rate within the SLOs")
     within = slo_rate(setup, chosen, judged.drawn, judged.replicas)
-    given = words.Given(table, sizing.per_replica, points, sample.trace.recorded_k, band, longer, within)
+    peak = peak_of(setup, judged.drawn[0])
+    given = words.Given(
+        table, sizing.per_replica, points, sample.trace.recorded_k, band, longer, within, peak
+    )
     answer = words.answer(setup, judged, chosen, given)
     return Plan(
         question=question,
@@ -165,7 +170,7 @@ class Sizing:
             too_few = judged.replicas
             if too_few == MAX_REPLICAS or not self._alone_may_meet():
                 raise InfeasibleError(
-                    f"no number of replicas up to {MAX_REPLICAS} meets {words.slo_text(scenario)}: "
+                    f"no number of replicas up to {MAX_REPLICAS} meets {slo_text(scenario)}: "
                     "loosen the SLO, use more GPUs per replica (--tp) or a faster drafter"
                 )
             judged = self._on(min(too_few + max(1, too_few // 4), MAX_REPLICAS))
@@ -182,7 +187,7 @@ class Sizing:
 
         False only when fewer requests than ATTAINMENT meet them by more than chance explains (3 sigma).
         """
-        alone = with_load(self._setup, concurrency=1)
+        alone = with_load(self._setup, concurrency=1, dp=1)
         n = min(ALONE, len(self._sample.prompt_len))
         least = ATTAINMENT - 3 * math.sqrt(ATTAINMENT * (1 - ATTAINMENT) / n)
         first = self._sample.take(n)

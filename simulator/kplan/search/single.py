@@ -13,7 +13,7 @@ from kplan.search.compare import compare, unsteady_note
 from kplan.search.evaluate import meets_slo, result
 from kplan.search.evidence import caveats
 from kplan.search.within import slo_rate
-from kplan.simulate import POOL, draw_requests, prepare, sustained
+from kplan.simulate import POOL, Setup, draw_requests, prepare, sustained
 
 MAX_SEATS = 65_536
 """Largest batch that a scenario allows."""
@@ -44,6 +44,7 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
     # the server is started with the largest K that the policy names, as num_speculative_tokens would be
     largest = max(scenario.max_k, largest_k(spec))
     setup = prepare(scenario.model_copy(update={"max_k": largest}))
+    spec, dropped = as_served(setup, spec)
     replicas = scenario.replicas or 1
     specs = [off] if spec.text == off.text else [off, spec]
     limits = {}
@@ -63,10 +64,29 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
         steps=sum(run.steps for run in mine.runs),
         output_tokens=sum(run.output_tokens for run in mine.runs),
         notes=(
+            *dropped,
             *unsteady_note(setup, replicas, drawn, mine),
             *caveats(setup, drawn[0].trace.recorded_k),
         ),
     )
+
+
+def as_served(setup: Setup, spec: PolicySpec) -> tuple[PolicySpec, list[str]]:
+    """The policy that the server runs in place of ``spec``, and a sentence when it is another.
+
+    With data-parallel ranks vLLM drops a table and drafts the K that it was started with, the largest.
+    """
+    policy = spec.build()
+    if setup.scenario.dp == 1 or not isinstance(policy, TablePolicy):
+        return spec, []
+    ks = policy.table(setup.max_num_seqs)[1:]
+    if ks.min() == ks.max():
+        return spec, []
+    served = parse_policy(f"fixed:{ks.max()}")
+    return served, [
+        f"{setup.engine.name} drops {spec.text} with data-parallel ranks and always drafts its largest K: "
+        f"{served.text} was simulated."
+    ]
 
 
 def largest_k(spec: PolicySpec) -> int:
