@@ -153,15 +153,17 @@ def caveats(setup: Setup, recorded_k: int) -> list[str]:
 def _load_told(setup: Setup) -> Iterator[str]:
     """What the server or kplan made of the load."""
     source = setup.source
-    if source.refused or source.cut:
+    told = []
+    if source.refused:
+        left = "" if setup.rate is None else f", which leaves {setup.rate:.3g} QPS"
+        told.append(f"{source.refused:.1%} of the requests have no room for an answer and are refused{left}")
+    if source.cut:
+        told.append(f"{source.cut:.1%} of the answers end early")
+    if told:
         whose = "the model's context" if setup.scenario.max_model_len is None else "--max-model-len"
-        left = f", which leaves {setup.rate:.3g} QPS" if source.refused and setup.rate is not None else ""
-        yield (
-            f"The server takes {source.max_len:,} tokens a request ({whose}): {source.refused:.1%} of the "
-            f"requests have a prompt that leaves no room and are refused{left}, {source.cut:.1%} end early."
-        )
+        yield f"The server takes {source.max_len:,} tokens a request ({whose}): {'; '.join(told)}."
     if source.log is not None:
-        yield from source.log.notes
+        yield from (f"Of the log, {note}." for note in source.log.notes)
         yield (
             f"The log does not say what is accepted: the acceptance of {setup.scenario.workload} is assumed. "
             "Every replication replays the same arrivals and lengths, so intervals are of acceptance alone."

@@ -123,7 +123,8 @@ def _share(qps: float, chosen: Evaluated, given: Given) -> str:
     told += f" on average, {peak.qps / chosen.max_qps:.0%} {peak.when} ({rate_text(peak.qps)} QPS)."
     if peak.qps <= OVER * chosen.max_qps:
         return told
-    return f"{told} Requests queue then; {_needed(peak.qps, chosen, given)} replicas sustain it."
+    need = _needed(peak.qps, chosen, given)
+    return f"{told} While that lasts the batch grows, then the queue; {need} replicas sustain it."
 
 
 def _needed(qps: float, chosen: Evaluated, given: Given) -> int:
@@ -136,14 +137,17 @@ def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) 
     where = _replicas_text(setup, judged.replicas)
     if chosen.saturated and qps is not None:
         top = qps if peak is None else peak.qps
-        need = max(judged.replicas + 1, _needed(top, chosen, given))
+        need = max(judged.replicas + 1, _needed(qps, chosen, given))
         what = policy_text(chosen.spec.text, s.proposer)
         verb = "exceeds" if top > chosen.max_qps else "is at the limit of"
-        told = "" if peak is None else f" on average, {rate_text(top)} {peak.when},"
+        told, at_peak = "", ""
+        if peak is not None:
+            told = f" on average, {rate_text(top)} {peak.when},"
+            at_peak = f", {max(need, _needed(top, chosen, given))} to sustain the peak"
         return (
             f"{rate_text(qps)} QPS{told} {verb} what {where} can sustain, {rate_text(chosen.max_qps)} QPS "
-            f"with {what}: the queue grows without end. At least {need} replicas are needed; leave "
-            "--replicas out."
+            f"with {what}: the queue grows without end. At least {need} replicas are needed{at_peak}; "
+            "leave --replicas out."
         )
     told = f"No policy meets {slo_text(s)} on {where} at {load_words(s)}; add replicas or loosen the SLO."
     if given.within is None:
