@@ -102,12 +102,12 @@ def test_what_a_short_context_refuses_and_cuts_is_told(capsys: pytest.CaptureFix
     """Prompts of 100 tokens and answers of 50 in a context of 120: none refused, all of them end early."""
     argv = ["simulate", "--qps", "4", "--prompt-tokens", "100", "--output-tokens", "50", *FEW]
     told = " ".join(_answered(capsys, [*argv, "--max-model-len", "120"])["notes"])
-    assert "takes 120 tokens a request (--max-model-len): 100.0% of the answers end early." in told
+    assert "takes 120 tokens a request (--max-model-len): 100.0% of the requests end early." in told
     assert "tokens a request" not in " ".join(_answered(capsys, argv)["notes"])
 
 
 def test_a_context_that_would_fit_the_kv_cache_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["simulate", "--concurrency", "1", "--prompt-tokens", "120000", "--policy", "off", *FEW]
+    argv = ["simulate", "--concurrency", "1", "--prompt-tokens", "120000", "--policy", "fixed:3", *FEW]
     tight = [*argv, "--gpu-memory-utilization", "0.3"]
     assert run(tight) == 2
     told = capsys.readouterr().err

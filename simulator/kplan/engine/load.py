@@ -106,13 +106,12 @@ def check_fits(load: Load, limits: Limits) -> None:
     """
     if not len(load):
         return
-    drafts = limits.max_k + 1
-    largest = int(np.max(load.prompt_len + load.output_len)) + drafts
+    largest = int(np.max(load.prompt_len + load.output_len)) + limits.max_k + 1
     capacity = limits.total_blocks * limits.block_tokens
     if largest > capacity:
         raise InputError(
             "request length", largest, f"the KV cache of one replica holds {capacity} tokens",
-            f"use more GPUs per replica (--tp), or end requests earlier: --max-model-len {capacity - drafts}",
+            "use more GPUs per replica (--tp), fewer drafts, or end requests earlier (--max-model-len)",
         )  # fmt: skip
 
 

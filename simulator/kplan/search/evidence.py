@@ -158,7 +158,7 @@ def _load_told(setup: Setup) -> Iterator[str]:
         left = "" if setup.rate is None else f", which leaves {setup.rate:.3g} QPS"
         told.append(f"{source.refused:.1%} of the requests have no room for an answer and are refused{left}")
     if source.cut:
-        told.append(f"{source.cut:.1%} of the answers end early")
+        told.append(f"{source.cut:.1%} of the requests end early")
     if told:
         whose = "the model's context" if setup.scenario.max_model_len is None else "--max-model-len"
         yield f"The server takes {source.max_len:,} tokens a request ({whose}): {'; '.join(told)}."
@@ -197,6 +197,11 @@ def _unmeasured(setup: Setup) -> Iterator[str]:
         yield (
             "Routed experts are not measured: they are priced like dense products of their sizes, with the "
             "tokens spread evenly over them."
+        )
+    if setup.ranks > 1:
+        yield (
+            f"{setup.engine.name} splits the experts over all ranks of a server, which exchange their tokens: "
+            "here every rank holds and multiplies its own; the exchange is not priced, and memory underrated."
         )
 
 

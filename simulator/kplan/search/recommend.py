@@ -26,6 +26,7 @@ from kplan.search.compare import compare
 from kplan.search.evaluate import (
     ATTAINMENT,
     Evaluated,
+    check_room,
     evaluate,
     meets_slo,
     result,
@@ -92,7 +93,9 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     curve = walk_curve(sample.trace, scenario.max_k)
     rate = rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context)
     table = greedy_table(rate)
-    sizing = Sizing(setup, candidate_specs(table, scenario.max_k), sample, progress)
+    specs = candidate_specs(table, scenario.max_k)
+    check_room(setup, specs)
+    sizing = Sizing(setup, specs, sample, progress)
     judged = sizing.judge()
     off = judged.named("off")
     chosen = judged.best or _least_bad(setup, judged)

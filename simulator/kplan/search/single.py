@@ -10,7 +10,7 @@ from kplan.config.scenario import Scenario
 from kplan.policy import TablePolicy
 from kplan.registry import PolicySpec, parse_policy
 from kplan.search.compare import compare, unsteady_note
-from kplan.search.evaluate import meets_slo, result
+from kplan.search.evaluate import check_room, meets_slo, result
 from kplan.search.evidence import caveats
 from kplan.search.within import slo_rate
 from kplan.simulate import POOL, Setup, draw_requests, prepare, sustained
@@ -47,6 +47,7 @@ def simulate_one(scenario: Scenario, progress: Callable[[str], None] = lambda _:
     spec, dropped = as_served(setup, spec)
     replicas = scenario.replicas or 1
     specs = [off] if spec.text == off.text else [off, spec]
+    check_room(setup, specs)
     limits = {}
     if setup.rate is not None:
         samples = [draw_requests(setup, POOL, scenario.seed + i) for i in range(scenario.replications)]
