@@ -116,6 +116,11 @@ def test_header_names_the_traces_that_stood_in_for_the_workload() -> None:
     assert "sharegpt" not in load
 
 
+def test_header_names_the_log_and_the_workload_that_lends_its_acceptance() -> None:
+    text = yaml_of(answered("off", k=0, qps=None, replay="day.csv"))
+    assert "# load: the pace of day.csv, acceptance of workload sharegpt\n" in text
+
+
 def test_policy_that_vllm_lacks_is_replaced_by_the_best_it_has_and_said() -> None:
     export = export_vllm(answered("sglang-ema"), MODEL, DRAFTERS["eagle3"])
     assert export.policy == "table:1-16=4,17-64=3,65-=1"  # 11.2 ms, the lowest of those that vLLM runs

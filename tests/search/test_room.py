@@ -29,7 +29,7 @@ def test_the_room_named_is_that_of_the_policy_with_the_least() -> None:
     ("dp", "policy", "served"),
     [
         (2, "table:1-64=1,65-=4", "fixed:4"),
-        (2, "table:1-2000=2,2001-=7", "table:1-2000=2,2001-=7"),  # one K for all that fit, 1,024 seats
+        (2, "table:1-2000=2,2001-=7", "fixed:2"),  # 1,024 seats
         (2, "fixed:3", "fixed:3"),
         (2, "goodput", "goodput"),
         (1, "table:1-64=1,65-=4", "table:1-64=1,65-=4"),

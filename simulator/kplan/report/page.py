@@ -103,7 +103,9 @@ def _answer(plan: Plan) -> str:
 def _tiles(plan: Plan) -> str:
     answer = plan.answer
     result = next((r for r in plan.policies if r.name == answer.policy), None)
-    tiles = [("recommended", answer_k(answer)), ("replicas", str(answer.replicas))]
+    gpus = plan.question.tp * plan.question.dp
+    replicas = "replicas" if gpus == 1 else f"replicas of {gpus} GPUs"
+    tiles = [("recommended", answer_k(answer)), (replicas, str(answer.replicas))]
     if result is not None:
         tiles += _result_tiles(result)
     if answer.max_qps is not None:

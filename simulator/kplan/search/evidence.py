@@ -200,8 +200,8 @@ def _unmeasured(setup: Setup) -> Iterator[str]:
         )
     if setup.ranks > 1:
         yield (
-            f"{setup.engine.name} splits the experts over all ranks of a server, which exchange their tokens: "
-            "here every rank holds and multiplies its own; the exchange is not priced, and memory underrated."
+            f"{setup.engine.name} splits the experts over all ranks of a server, which exchange tokens: here "
+            "every rank holds and multiplies its own; the exchange is not priced, and memory underrated."
         )
 
 

@@ -78,12 +78,9 @@ def as_served(setup: Setup, spec: PolicySpec) -> tuple[PolicySpec, list[str]]:
     With data-parallel ranks vLLM drops a table and drafts the K that it was started with, the largest.
     """
     policy = spec.build()
-    if setup.scenario.dp == 1 or not isinstance(policy, TablePolicy):
+    if setup.scenario.dp == 1 or spec.name in ("off", "fixed") or not isinstance(policy, TablePolicy):
         return spec, []
-    ks = policy.table(setup.max_num_seqs)[1:]
-    if ks.min() == ks.max():
-        return spec, []
-    served = parse_policy(f"fixed:{ks.max()}")
+    served = parse_policy(f"fixed:{policy.table(setup.max_num_seqs)[1:].max()}")
     return served, [
         f"{setup.engine.name} drops {spec.text} with data-parallel ranks and always drafts its largest K: "
         f"{served.text} was simulated."
