@@ -52,7 +52,7 @@ class Scenario(Record):
         None, description="a file of kplan calibrate; None: the GPU's, or borrowed"
     )
     tp: int = Field(1, ge=1, le=64, description="tensor-parallel GPUs per replica")
-    dp: int = Field(1, ge=1, le=64, description="data-parallel ranks per replica, which step together")
+    dp: int = Field(1, ge=1, le=64, description="data-parallel ranks per replica, each on tp GPUs of its own")
     quantization: Literal["bf16", "fp8", "int4"] | None = Field(
         None, description="of the weights; None: the profile's"
     )
