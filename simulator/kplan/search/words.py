@@ -108,16 +108,17 @@ def _served(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> st
         who = "They sustain" if judged.replicas > 1 else "It sustains"
         limits = chosen.sustained.ci95
         spread = f" (95% {rate_text(limits[0])} to {rate_text(limits[1])})" if limits else ""
-        sentence += f" {who} {rate_text(chosen.max_qps)} QPS{spread}; {_share(qps, chosen, given)}"
+        sentence += f" {who} {rate_text(chosen.max_qps)} QPS{spread}; {_share(setup, qps, chosen, given)}"
         if given.within is not None:
             whose = "they serve" if judged.replicas > 1 else "it serves"
             sentence += f" {within_text(whose, given.within)}."
     return sentence
 
 
-def _share(qps: float, chosen: Evaluated, given: Given) -> str:
+def _share(setup: Setup, qps: float, chosen: Evaluated, given: Given) -> str:
     """How much of the sustained rate the load is, at its highest too where it changes."""
-    told, peak = f"this load is {qps / chosen.max_qps:.0%} of that", given.peak
+    load = "what is admitted of this load" if setup.source.refused else "this load"
+    told, peak = f"{load} is {qps / chosen.max_qps:.0%} of that", given.peak
     if peak is None:
         return f"{told}."
     told += f" on average, {peak.qps / chosen.max_qps:.0%} {peak.when} ({rate_text(peak.qps)} QPS)."
