@@ -10,11 +10,12 @@ SOURCES := simulator policies profiles tests
 
 # make recommend: options of `kplan recommend`, passed on when given on make's command line (not from the environment,
 # where MODEL or SEED may mean something else): make recommend QPS=64 MODEL=qwen3-8b SLO_TPOT_MS=20
-QPS ?= 64
 OUT ?= runs/recommend
-RECOMMEND_OPTIONS := MODEL HARDWARE TP PROPOSER WORKLOAD TRACES ENGINE SLO_TPOT_MS SLO_TTFT_MS REPLICAS MAX_K \
-  PROMPT_TOKENS OUTPUT_TOKENS MAX_NUM_SEQS MAX_NUM_BATCHED_TOKENS GPU_MEMORY_UTILIZATION REQUESTS REPLICATIONS SEED
+RECOMMEND_OPTIONS := QPS CONCURRENCY REPLAY COLUMNS ARRIVALS BURSTINESS RAMP_TO_QPS THINK_S MODEL HARDWARE TP DP PROPOSER \
+  WORKLOAD TRACES ENGINE SLO_TPOT_MS SLO_TTFT_MS REPLICAS ROUTER MAX_K PROMPT_TOKENS OUTPUT_TOKENS MAX_NUM_SEQS \
+  MAX_NUM_BATCHED_TOKENS MAX_MODEL_LEN GPU_MEMORY_UTILIZATION REQUESTS REPLICATIONS SEED
 GIVEN   := $(foreach name,$(RECOMMEND_OPTIONS),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+LOAD    := $(if $(filter QPS CONCURRENCY REPLAY,$(GIVEN)),,--qps 64)
 as_flag  = --$(shell printf '%s' '$(1)' | tr 'A-Z_' 'a-z-')
 
 .DEFAULT_GOAL := help
@@ -23,7 +24,7 @@ as_flag  = --$(shell printf '%s' '$(1)' | tr 'A-Z_' 'a-z-')
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
-	@echo "  make recommend takes QPS (64), OUT ($(OUT)) and: $(RECOMMEND_OPTIONS)"
+	@echo "  make recommend takes OUT ($(OUT)) and, without a load at QPS=64: $(RECOMMEND_OPTIONS)"
 
 setup: $(READY) ## .venv with the pinned versions; again only when requirements.lock or pyproject.toml changed
 
@@ -37,8 +38,8 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@rm -f $(BUSY) && touch $(READY)
 
-recommend: setup ## what K at QPS=64? writes plan, engine configs and report to OUT
-	$(BIN)/kplan recommend --qps '$(QPS)' --out '$(OUT)' $(foreach name,$(GIVEN),$(call as_flag,$(name)) '$($(name))')
+recommend: setup ## what K at QPS=64 (or CONCURRENCY=, REPLAY=log)? writes plan, engine configs and report to OUT
+	$(BIN)/kplan recommend $(LOAD) --out '$(OUT)' $(foreach name,$(GIVEN),$(call as_flag,$(name)) '$($(name))')
 
 test: lint types imports unit notebooks ## ruff, mypy --strict, import order, pytest, notebooks
 

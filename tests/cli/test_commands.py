@@ -176,7 +176,11 @@ def test_out_and_export_write_the_same_configs(tmp_path: Path, capsys: pytest.Ca
         (["simulate", "--qps", "4", "--proposer", "ngram", "--workload", "mtbench"], ["ngram", "mtbench"]),
         (["simulate", "nowhere.yaml"], ["nowhere.yaml"]),
         (["simulate", "--qps", "4", "--traces", "nowhere.jsonl"], ["nowhere.jsonl"]),
-        (["simulate", "--qps", "4", "--prompt-tokens", "9000000"], ["KV cache", "--tp"]),
+        (["simulate", "--qps", "4", "--prompt-tokens", "9000000"], ["9000000", "context of 131072"]),
+        (
+            ["simulate", "--qps", "4", "--prompt-tokens", "120000", "--gpu-memory-utilization", "0.3"],
+            ["KV cache", "--tp", "--max-model-len"],
+        ),
         (["export", "nowhere.json"], ["nowhere.json"]),
         (["frobnicate"], ["frobnicate"]),
     ],

@@ -89,8 +89,9 @@ def test_requests_beyond_the_context_of_the_model_are_told(capsys: pytest.Captur
     argv = ["simulate", "--model", "llama-3-70b", "--tp", "4", "--policy", "off", *TINY]
     fits = answer(capsys, *argv, "--prompt-tokens", "8000", "--output-tokens", "192")
     too_long = answer(capsys, *argv, "--prompt-tokens", "8000", "--output-tokens", "193")
-    assert not any("engines refuse" in note for note in fits["notes"])
-    assert any("8,193 tokens; llama-3-70b was made for 8,192" in note for note in too_long["notes"])
+    assert not any("tokens a request" in note for note in fits["notes"])
+    told = "takes 8,192 tokens a request (the model's context): 100.0% of the requests end early."
+    assert any(told in note for note in too_long["notes"])
 
 
 def test_a_scenario_names_files_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

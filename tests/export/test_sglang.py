@@ -132,6 +132,19 @@ def test_replicas_and_another_engine_are_noted() -> None:
     assert "simulated for vllm" in notes
 
 
+def test_context_and_prefix_cache_of_the_plan_are_written() -> None:
+    config, _ = sglang_config(
+        export_sglang(answered("off", k=0, max_model_len=4096, prefix_caching=False), MODEL, None).files
+    )
+    assert config["context-length"] == 4096
+    assert config["disable-radix-cache"] is True
+
+
+def test_ranks_are_refused_whatever_the_policy() -> None:
+    with pytest.raises(InputError, match=r"--dp.*no such ranks.*plan with --replicas"):
+        export(answered("fixed:3", k=3, dp=2))
+
+
 def test_proposer_that_sglang_lacks_is_refused() -> None:
     with pytest.raises(InputError, match=r"suffix.*no such method"):
         export_sglang(make_plan(), MODEL, drafter("suffix", None, "suffix", ""))

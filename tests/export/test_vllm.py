@@ -13,7 +13,18 @@ from kplan.config.plan import BatchRange, Plan
 from kplan.errors import InputError
 from kplan.export import export_vllm
 from tests.export.rules import planned_k, vllm_k, vllm_lookup
-from tests.export.sample import DRAFTERS, MODEL, TABLE, answered, drafter, make_plan, result, table_plans
+from tests.export.sample import (
+    DRAFTERS,
+    MODEL,
+    TABLE,
+    TABLE_TEXT,
+    FakeModel,
+    answered,
+    drafter,
+    make_plan,
+    result,
+    table_plans,
+)
 
 
 def ranges(*rows: tuple[int, int | None, int]) -> tuple[BatchRange, ...]:
@@ -105,6 +116,11 @@ def test_header_names_the_traces_that_stood_in_for_the_workload() -> None:
     assert "sharegpt" not in load
 
 
+def test_header_names_the_log_and_the_workload_that_lends_its_acceptance() -> None:
+    text = yaml_of(answered("off", k=0, qps=None, replay="day.csv"))
+    assert "# load: the pace of day.csv, acceptance of workload sharegpt\n" in text
+
+
 def test_policy_that_vllm_lacks_is_replaced_by_the_best_it_has_and_said() -> None:
     export = export_vllm(answered("sglang-ema"), MODEL, DRAFTERS["eagle3"])
     assert export.policy == "table:1-16=4,17-64=3,65-=1"  # 11.2 ms, the lowest of those that vLLM runs
@@ -176,11 +192,52 @@ def test_pard_asks_for_parallel_drafting() -> None:
     assert yaml.safe_load(text)["speculative-config"]["parallel_drafting"] is True
 
 
-def test_data_parallel_engine_drops_a_table_so_it_is_refused() -> None:
-    with pytest.raises(InputError, match="drops the table"):
-        export_vllm(make_plan(), MODEL, DRAFTERS["eagle3"], data_parallel_size=2)
-    fixed = export_vllm(answered("fixed:3", k=3), MODEL, DRAFTERS["eagle3"], data_parallel_size=2)
-    assert yaml.safe_load(fixed.files["vllm.yaml"])["data-parallel-size"] == 2
+def test_ranks_of_the_plan_are_asked_for_and_drop_a_table() -> None:
+    with pytest.raises(InputError, match="drops the table and drafts 4 always"):
+        yaml_of(answered(TABLE_TEXT, table=TABLE, dp=2))
+    export = export_vllm(answered("fixed:3", k=3, dp=2, tp=4), MODEL, DRAFTERS["eagle3"])
+    content = yaml.safe_load(export.files["vllm.yaml"])
+    assert (content["data-parallel-size"], content["tensor-parallel-size"]) == (2, 4)
+    assert "on h100-sxm, TP 4 x DP 2," in export.files["vllm.yaml"]
+    assert "data-parallel-size" not in yaml.safe_load(yaml_of(answered("fixed:3", k=3)))
+
+
+def test_servers_are_counted_with_all_their_gpus_and_their_router() -> None:
+    plan = answered("fixed:3", k=3, dp=2, tp=4, router="least-outstanding")
+    plan = plan.model_copy(update={"answer": plan.answer.model_copy(update={"replicas": 3})})
+    (note,) = [note for note in export_vllm(plan, MODEL, DRAFTERS["eagle3"]).notes if "servers" in note]
+    assert note.startswith("start 3 servers from this file, 8 GPUs each")
+    assert note.endswith("to the one with the fewest unfinished")
+
+
+class Roomy(FakeModel):
+    max_context = 40_960
+
+
+@pytest.mark.parametrize(
+    ("kv_tokens", "asked", "written"),
+    [
+        (None, None, None),
+        (40_960, None, None),
+        (40_959, None, "auto"),
+        (30_000, 8192, 8192),
+        (8000, 8192, "auto"),
+    ],
+)
+def test_a_context_that_the_kv_cache_cannot_hold_is_left_to_what_fits(
+    kv_tokens: int | None, asked: int | None, written: int | str | None
+) -> None:
+    plan = answered("off", k=0, max_model_len=asked)
+    plan = plan.model_copy(update={"answer": plan.answer.model_copy(update={"kv_tokens": kv_tokens})})
+    export = export_vllm(plan, Roomy(), None)
+    assert yaml.safe_load(export.files["vllm.yaml"]).get("max-model-len") == written
+    assert any("vLLM would not start" in note for note in export.notes) == (written == "auto")
+
+
+def test_a_plan_without_prefix_cache_switches_it_off() -> None:
+    content = yaml.safe_load(yaml_of(answered("off", k=0, prefix_caching=False)))
+    assert content["enable-prefix-caching"] is False
+    assert "enable-prefix-caching" not in yaml.safe_load(yaml_of(answered("off", k=0)))
 
 
 class Mtp:

@@ -32,6 +32,10 @@ def plan(
     tp: int = 1,
     async_scheduling: bool | None = None,
     enforce_eager: bool = False,
+    dp: int = 1,
+    max_model_len: int | None = None,
+    prefix_caching: bool = True,
+    kv_tokens: int | None = None,
 ) -> Plan:
     """A plan that recommends a batch table (``ranges`` of start, end, K) or one ``k``."""
     table = tuple(BatchRange(start=start, end=end, k=drafts) for start, end, drafts in ranges) or None
@@ -45,6 +49,7 @@ def plan(
             model=MODEL,
             hardware="cpu",
             tp=tp,
+            dp=dp,
             proposer=proposer,
             workload="cycle",
             traces=None,
@@ -61,6 +66,8 @@ def plan(
             max_k=max(top_k, 1),
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=2048,
+            max_model_len=max_model_len,
+            prefix_caching=prefix_caching,
             requests=1,
             replications=1,
             seed=0,
@@ -75,6 +82,7 @@ def plan(
             words="",
             why=(),
             max_qps=None,
+            kv_tokens=kv_tokens,
         ),
         policies=(),
         k_curve=(),

@@ -60,10 +60,16 @@ def verdicts(sglang: Engine, tmp_path_factory: pytest.TempPathFactory) -> dict[s
             plan(k=2, max_num_seqs=MAX_NUM_SEQS, async_scheduling=False, enforce_eager=True),
             drafter("eagle", model),
         ),
+        "short context, no prefix cache": (
+            plan(k=2, max_num_seqs=MAX_NUM_SEQS, max_model_len=512, prefix_caching=False),
+            drafter("eagle", model),
+        ),
         "table": (plan(ranges=TABLE, max_num_seqs=MAX_NUM_SEQS), drafter("eagle3", model)),
     }
     files = {
-        name: _write(folder / name.replace(" ", "-"), export_sglang(asked, target(model), draft))
+        name: _write(
+            folder / name.replace(" ", "-").replace(",", ""), export_sglang(asked, target(model), draft)
+        )
         for name, (asked, draft) in plans.items()
     }
     good = yaml.safe_load(files["table"].read_text())
@@ -98,6 +104,19 @@ def test_sglang_drafts_a_chain(
 def test_off_leaves_speculation_off(verdicts: dict[str, dict[str, Any]]) -> None:
     assert verdicts["off"]["stage"] == "ok"
     assert verdicts["off"]["speculative_algorithm"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "cached"),
+    [("fixed eagle", None, True), ("short context, no prefix cache", 512, False)],
+)
+def test_sglang_serves_as_the_plan_says(
+    name: str, context: int | None, cached: bool, verdicts: dict[str, dict[str, Any]]
+) -> None:
+    verdict = verdicts[name]
+    assert verdict["stage"] == "ok", verdict["error"]
+    assert verdict["context_length"] == context
+    assert verdict["disable_radix_cache"] is not cached
 
 
 def test_ngram_drafts_the_k_of_the_plan(verdicts: dict[str, dict[str, Any]]) -> None:

@@ -212,3 +212,13 @@ def test_every_cell_of_a_table_carries_its_head() -> None:
     assert '<td data-head="a &amp; b">1</td><td data-head="c">2</td>' in made
     with pytest.raises(ValueError, match="shorter"):
         html_table(("a", "b"), [("", ["1"])])
+
+
+def test_gpus_of_a_server_count_its_ranks() -> None:
+    html = render_report(answered("fixed:3", k=3, tp=2, dp=4, router="least-outstanding"))
+    assert "replicas of 8 GPUs" in html
+    assert "TP 2 x DP 4" in html
+    assert "least-outstanding" in html
+    assert (
+        "GPUs" not in render_report(answered("fixed:3", k=3)).partition("<main>")[2].partition("<script>")[0]
+    )

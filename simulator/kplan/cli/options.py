@@ -60,7 +60,7 @@ KvCacheDtype: TypeAlias = Annotated[
 ]
 Tp: TypeAlias = Annotated[int | None, typer.Option("--tp", help="tensor-parallel GPUs per replica [1]")]
 Dp: TypeAlias = Annotated[
-    int | None, typer.Option("--dp", help="data-parallel ranks per replica, which step together [1]")
+    int | None, typer.Option("--dp", help="data-parallel ranks per replica, each on GPUs of its own [1]")
 ]
 Proposer: TypeAlias = Annotated[
     str | None, typer.Option("--proposer", help="eagle, eagle3, mtp, ngram, draft-model ... [eagle3]")

@@ -86,7 +86,7 @@ def recommend(
 
 def _show(plan: Plan, written: list[str]) -> None:
     from kplan.cli.output import POLICY_COLUMNS, policy_row, print_table
-    from kplan.config.loads import load_words
+    from kplan.config.loads import load_words, ranks_words, requests_words
 
     print(plan.answer.words)
     for reason in plan.answer.why:
@@ -94,10 +94,9 @@ def _show(plan: Plan, written: list[str]) -> None:
     print()
     rows = [policy_row(result) for result in plan.policies]
     q = plan.question
-    load = load_words(q)
-    source = q.traces or q.workload
+    where = f"{plan.answer.replicas} x ({ranks_words(q)} {q.hardware})"
     print_table(
-        f"{q.model}, {q.proposer}, {source}, {plan.answer.replicas} x (TP {q.tp} {q.hardware}), {load}, "
+        f"{q.model}, {q.proposer}, {requests_words(q)}, {where}, {load_words(q)}, "
         f"{q.replications} x {q.requests} requests simulated",
         POLICY_COLUMNS,
         rows,

@@ -89,8 +89,8 @@ def simulate(
         )
     start = time.perf_counter()
     with progress(json) as tell:
+        from kplan.search.phrases import within_text
         from kplan.search.single import simulate_one
-        from kplan.search.words import within_text
 
         run = simulate_one(question, tell, records)
     counts = {

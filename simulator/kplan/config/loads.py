@@ -1,4 +1,4 @@
-"""A load in words."""
+"""A load, and the GPUs that serve it, in words."""
 
 from __future__ import annotations
 
@@ -25,18 +25,50 @@ class Load(Protocol):
     def think_s(self) -> float: ...
 
 
+class Origin(Protocol):
+    """What a plan's question says of where its requests come from."""
+
+    @property
+    def replay(self) -> str | None: ...
+    @property
+    def workload(self) -> str: ...
+    @property
+    def traces(self) -> str | None: ...
+
+
+def requests_words(asked: Origin) -> str:
+    """Where lengths and acceptance come from, for example "sharegpt" or "acceptance of sharegpt"."""
+    if asked.traces is not None:
+        return f"traces {asked.traces}"
+    return asked.workload if asked.replay is None else f"acceptance of {asked.workload}"
+
+
+class Ranks(Protocol):
+    """What a scenario and a plan's question both say of the GPUs of a replica."""
+
+    @property
+    def tp(self) -> int: ...
+    @property
+    def dp(self) -> int: ...
+
+
+def ranks_words(ranks: Ranks) -> str:
+    """How a replica is split, for example "TP 4" or "TP 4 x DP 2"."""
+    return f"TP {ranks.tp}" + (f" x DP {ranks.dp}" if ranks.dp > 1 else "")
+
+
 def load_words(load: Load, rate: str = "QPS", clients: str = "concurrency {}") -> str:
-    """The load with its unit, for example "64 QPS", "concurrency 32" or "log.csv at its own pace".
+    """The load with its unit, for example "64 QPS", "concurrency 32" or "the pace of log.csv".
 
     Args:
         rate: what requests per second are called.
         clients: text for so many clients.
     """
     if load.replay is not None:
-        pace = "its own pace" if load.qps is None else f"{load.qps:g} {rate}"
-        return f"{Path(load.replay).name} at {pace}"
+        log = Path(load.replay).name
+        return f"the pace of {log}" if load.qps is None else f"{load.qps:g} {rate} in the pattern of {log}"
     if load.concurrency is not None:
-        pause = f" that pause {load.think_s:g} s between requests" if load.think_s else ""
+        pause = f" with pauses of {load.think_s:g} s" if load.think_s else ""
         return clients.format(load.concurrency) + pause
     assert load.qps is not None
     if load.ramp_to_qps is not None:

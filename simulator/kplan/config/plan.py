@@ -149,6 +149,9 @@ class Answer(Record):
         description="one reason a line: bound, batches visited, gap to the oracle ..."
     )
     max_qps: float | None = Field(description="largest rate that the recommended replicas sustain")
+    kv_tokens: int | None = Field(
+        None, description="KV cache of one rank as predicted, tokens; None in older plans"
+    )
     band: Band | None = Field(None, description="None when the calibration has one source of GEMM times")
 
 

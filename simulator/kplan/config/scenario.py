@@ -52,7 +52,7 @@ class Scenario(Record):
         None, description="a file of kplan calibrate; None: the GPU's, or borrowed"
     )
     tp: int = Field(1, ge=1, le=64, description="tensor-parallel GPUs per replica")
-    dp: int = Field(1, ge=1, le=64, description="data-parallel ranks per replica, which step together")
+    dp: int = Field(1, ge=1, le=64, description="data-parallel ranks per replica, each on tp GPUs of its own")
     quantization: Literal["bf16", "fp8", "int4"] | None = Field(
         None, description="of the weights; None: the profile's"
     )
@@ -100,10 +100,12 @@ class Scenario(Record):
                 f"requests must be at least the concurrency: {self.requests} requests cannot keep "
                 f"{self.concurrency} clients busy; leave requests out"
             )
-        if self.concurrency is not None and self.replicas is not None and self.concurrency < self.replicas:
+        servers = (self.replicas or 1) * self.dp
+        if self.concurrency is not None and self.concurrency < servers:
+            what = "replicas" if self.dp == 1 else "replicas x dp"
             raise ValueError(
-                f"replicas must be at most the concurrency: {self.concurrency} clients leave some of "
-                f"{self.replicas} replicas without one"
+                f"{what} must be at most the concurrency: {self.concurrency} clients leave some of "
+                f"{servers} {'replicas' if self.dp == 1 else 'ranks'} without one"
             )
         return self
 

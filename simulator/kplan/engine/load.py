@@ -128,7 +128,7 @@ def check_fits(load: Load, limits: Limits) -> None:
     if largest > capacity:
         raise InputError(
             "request length", largest, f"the KV cache of one replica holds {capacity} tokens",
-            "use more GPUs per replica (--tp), a shorter workload, or fewer drafts",
+            "use more GPUs per replica (--tp), fewer drafts, or end requests earlier (--max-model-len)",
         )  # fmt: skip
 
 

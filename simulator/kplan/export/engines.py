@@ -26,6 +26,8 @@ class EngineVersion:
         kv_cache_names: format -> what ``--kv-cache-dtype`` calls it.
         no_async_flag: flag that makes it schedule synchronously.
         eager_flag: flag and value that switch captured graphs off.
+        no_prefix_cache: flag and value that switch the cache of shared beginnings off.
+        max_len_flag: flag of the longest prompt and output together.
         graph_sizes: captured decode batch sizes that a batch is padded to before its K is looked up; empty
             when the engine looks up the batch itself.
     """
@@ -40,6 +42,8 @@ class EngineVersion:
     kv_cache_names: Mapping[str, str]
     no_async_flag: str
     eager_flag: tuple[str, str | bool]
+    no_prefix_cache: tuple[str, bool]
+    max_len_flag: str
     graph_sizes: tuple[int, ...]
 
     def __str__(self) -> str:
@@ -86,6 +90,8 @@ VLLM = EngineVersion(
     kv_cache_names=MappingProxyType({"bf16": "bfloat16", "fp8": "fp8"}),
     no_async_flag="no-async-scheduling",
     eager_flag=("enforce-eager", True),
+    no_prefix_cache=("enable-prefix-caching", False),
+    max_len_flag="max-model-len",
     graph_sizes=(),
 )
 
@@ -100,6 +106,8 @@ SGLANG = EngineVersion(
     kv_cache_names=MappingProxyType({"bf16": "bf16", "fp8": "fp8_e4m3"}),
     no_async_flag="disable-overlap-schedule",
     eager_flag=("cuda-graph-backend-decode", "disabled"),
+    no_prefix_cache=("disable-radix-cache", True),
+    max_len_flag="context-length",
     graph_sizes=(*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)),
 )
 

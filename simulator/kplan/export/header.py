@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kplan.config.loads import load_words
+from kplan.config.loads import load_words, ranks_words
 from kplan.config.plan import Plan, PolicyResult, Question, Stat
 from kplan.export.choose import Choice
 from kplan.export.engines import EngineVersion
@@ -15,7 +15,7 @@ def header(plan: Plan, engine: EngineVersion, choice: Choice, command: str, note
         f"{engine}, written by kplan {plan.versions.get('kplan', '(version unknown)')}",
         f"plan: scenario {plan.scenario_hash}, seed {question.seed}",
         f"load: {load(question)}",
-        f"serves: {question.model}{_formats(question)} on {question.hardware}, TP {question.tp}, "
+        f"serves: {question.model}{_formats(question)} on {question.hardware}, {ranks_words(question)}, "
         f"proposer {question.proposer}",
         f"policy: {choice.rule.text}",
         f"predicted (simulated, not measured): {prediction(choice.result, plan.answer.replicas)}",
@@ -36,6 +36,8 @@ def _formats(question: Question) -> str:
 def load(question: Question) -> str:
     """The load in words, with units."""
     rate = load_words(question, "requests/s", "{} requests at a time")
+    if question.replay is not None:
+        return f"{rate}, acceptance of workload {question.workload}"
     what = (
         f"workload {question.workload}" if question.traces is None else f"recorded traces {question.traces}"
     )

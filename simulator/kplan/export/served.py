@@ -13,6 +13,12 @@ from kplan.export.choose import Choice
 from kplan.export.engines import EngineVersion
 from kplan.profiles import Tree
 
+BALANCERS = {
+    "round-robin": "in turn",
+    "least-outstanding": "to the one with the fewest unfinished",
+}
+"""Router of a plan -> where its load balancer sends a request."""
+
 
 class UnnamedWeightsError(InputError):
     """The drafter is a layout without a checkpoint: a plan can be made with it, a config cannot."""
@@ -114,8 +120,8 @@ def tree_of(drafter: ServedDrafter | None) -> Tree | None:
     return tree if isinstance(tree, Tree) else None
 
 
-def formats(plan: Plan, engine: EngineVersion, model: ServedModel) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Flags for the formats and the scheduling that the plan asks for, and notes on them.
+def launch(plan: Plan, engine: EngineVersion, model: ServedModel) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Flags for the context, the formats, the caching and the scheduling that the plan asks for, and notes.
 
     Engines quantize a bf16 checkpoint to fp8 while they load it; any other format must be the checkpoint's.
     """
@@ -128,6 +134,11 @@ def formats(plan: Plan, engine: EngineVersion, model: ServedModel) -> tuple[dict
         notes.append(
             f"the plan is for {asked} weights: put a checkpoint in that format in place of {model.hf_id}"
         )
+    if plan.question.max_model_len is not None:
+        content[engine.max_len_flag] = plan.question.max_model_len
+    if not plan.question.prefix_caching:
+        flag, off = engine.no_prefix_cache
+        content[flag] = off
     if plan.question.async_scheduling is False:
         content[engine.no_async_flag] = True
     if plan.question.enforce_eager:
@@ -157,9 +168,10 @@ def general_notes(plan: Plan, engine: EngineVersion, choice: Choice) -> tuple[st
             "not the same numbers"
         )
     if plan.answer.replicas > 1:
+        gpus = plan.question.tp * plan.question.dp
         notes.append(
-            f"start {plan.answer.replicas} servers from this file behind a load balancer "
-            "(data parallelism inside one server is another thing and was not planned)"
+            f"start {plan.answer.replicas} servers from this file, {gpus} GPU{'s' if gpus > 1 else ''} each, "
+            f"behind a load balancer that sends requests {BALANCERS[plan.question.router]}"
         )
     if plan.answer.saturated:
         notes.append("the plan says that this load saturates the replicas: latencies will grow without bound")

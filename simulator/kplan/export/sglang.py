@@ -16,8 +16,8 @@ from kplan.export.served import (
     EngineExport,
     ServedDrafter,
     ServedModel,
-    formats,
     general_notes,
+    launch,
     method_of,
     table_problem,
     tree_of,
@@ -42,8 +42,16 @@ def export_sglang(plan: Plan, model: ServedModel, drafter: ServedDrafter | None)
         drafter: proposer; None is accepted when nothing is drafted.
 
     Raises:
-        InputError: SGLang has no such proposer, or no policy of the plan runs on it.
+        InputError: the plan has data-parallel ranks, SGLang has no such proposer, or no policy of the plan
+            runs on it.
     """
+    if plan.question.dp > 1:
+        raise InputError(
+            "--dp", plan.question.dp,
+            f"{SGLANG} has no such ranks: its data-parallel attention is another layout and switches its "
+            "adaptive steps off, its dp-size starts whole servers",
+            "plan with --replicas",
+        )  # fmt: skip
     choice = choose(plan, lambda rule: _cannot_run(rule, drafter))
     form = choice.rule.form
     assert form is not None
@@ -54,9 +62,9 @@ def export_sglang(plan: Plan, model: ServedModel, drafter: ServedDrafter | None)
         content["tp-size"] = plan.question.tp
     # Left out, it becomes 48 as soon as speculation is on, whatever batch the plan assumed.
     content["max-running-requests"] = plan.question.max_num_seqs
-    flags, format_notes = formats(plan, SGLANG, model)
+    flags, launch_notes = launch(plan, SGLANG, model)
     content |= flags
-    notes = general_notes(plan, SGLANG, choice) + format_notes
+    notes = general_notes(plan, SGLANG, choice) + launch_notes
     ladder = _ladder(form, drafter)
     if form.max_k > 0:
         content |= _flags(form, model, drafter)

@@ -10,11 +10,12 @@ from kplan.export.choose import Rule, Table, choose
 from kplan.export.engines import DEFAULT_GPU_MEMORY, LOOKUP_WINDOW, VLLM
 from kplan.export.header import header
 from kplan.export.served import (
+    BALANCERS,
     EngineExport,
     ServedDrafter,
     ServedModel,
-    formats,
     general_notes,
+    launch,
     method_of,
     mtp_layers,
     table_problem,
@@ -25,9 +26,7 @@ _FILE = "vllm.yaml"
 _COMMAND = f"vllm serve --config {_FILE}"
 
 
-def export_vllm(
-    plan: Plan, model: ServedModel, drafter: ServedDrafter | None, *, data_parallel_size: int = 1
-) -> EngineExport:
+def export_vllm(plan: Plan, model: ServedModel, drafter: ServedDrafter | None) -> EngineExport:
     """The plan as a vLLM config, or the best policy of the plan that vLLM runs (a note says so).
 
     Off, and K = 0 at every batch size, are written without ``speculative-config``: vLLM refuses a static K of
@@ -37,7 +36,6 @@ def export_vllm(
         plan: what to run.
         model: target weights.
         drafter: proposer; None is accepted when nothing is drafted.
-        data_parallel_size: engine-internal data parallelism that the file should ask for.
 
     Raises:
         InputError: the engine would crash on the config, ignore it or draft wrong tokens.
@@ -54,13 +52,16 @@ def export_vllm(
         content["gpu-memory-utilization"] = plan.question.gpu_memory_utilization
     if plan.question.tp > 1:
         content["tensor-parallel-size"] = plan.question.tp
-    if data_parallel_size > 1:
-        content["data-parallel-size"] = data_parallel_size
-    flags, format_notes = formats(plan, VLLM, model)
+    if plan.question.dp > 1:
+        content["data-parallel-size"] = plan.question.dp
+    flags, launch_notes = launch(plan, VLLM, model)
     content |= flags
-    notes = general_notes(plan, VLLM, choice) + format_notes
+    notes = general_notes(plan, VLLM, choice) + launch_notes
+    room, room_notes = _room(plan, model)
+    content |= room
+    notes += room_notes + _rank_notes(plan)
     if table.max_k > 0:
-        content["speculative-config"] = _speculative(table, model, drafter, data_parallel_size)
+        content["speculative-config"] = _speculative(table, model, drafter, plan.question.dp)
         notes += _notes(table, drafter)
     text = header(plan, VLLM, choice, _COMMAND, notes) + dump(content)
     return EngineExport(VLLM.name, VLLM.version, choice.rule.text, {_FILE: text}, _COMMAND, notes)
@@ -72,9 +73,28 @@ def _cannot_run(rule: Rule) -> str:
     return f"{VLLM} has no way to run it: its K is fixed or follows the batch size"
 
 
-def _speculative(
-    table: Table, model: ServedModel, drafter: ServedDrafter | None, data_parallel_size: int
-) -> dict[str, Any]:
+def _room(plan: Plan, model: ServedModel) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The context where the KV cache is too small for it: vLLM would not start, and auto takes what fits."""
+    context = plan.question.max_model_len or getattr(model, "max_context", None)
+    held = plan.answer.kv_tokens
+    if context is None or held is None or held >= context:
+        return {}, ()
+    return {VLLM.max_len_flag: "auto"}, (
+        f"the KV cache is predicted to hold {held:,} tokens, less than the context of {context:,}, and "
+        "vLLM would not start: auto lowers it to what fits",
+    )
+
+
+def _rank_notes(plan: Plan) -> tuple[str, ...]:
+    if plan.question.dp == 1:
+        return ()
+    return (
+        f"vLLM itself sends a request to the rank of {plan.question.dp} with the fewest unfinished; the plan "
+        f"simulated a router over ranks that sends requests {BALANCERS[plan.question.router]}",
+    )
+
+
+def _speculative(table: Table, model: ServedModel, drafter: ServedDrafter | None, dp: int) -> dict[str, Any]:
     """The ``speculative-config`` mapping; key order as in vLLM's documentation."""
     method = method_of(VLLM, model, drafter)
     assert drafter is not None
@@ -104,12 +124,12 @@ def _speculative(
             f"cannot run with {drafter.proposer} on {VLLM}: {problem}",
             f"use one K (fixed:{table.max_k}) or another proposer",
         )
-    if data_parallel_size > 1:
+    if dp > 1:
         raise InputError(
-            "data_parallel_size",
-            data_parallel_size,
+            "--dp",
+            dp,
             f"must be 1 with the batch table {shown}: {VLLM} drops the table and drafts {table.max_k} always",
-            "start one server per replica behind a load balancer, or use one K",
+            "plan with --replicas instead, or use one K",
         )
     config["num_speculative_tokens_per_batch_size"] = [row((r.start, r.end, r.k)) for r in table.ranges]
     return config

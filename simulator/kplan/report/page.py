@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from kplan.config.loads import ranks_words, requests_words
 from kplan.config.plan import Plan, PolicyResult
 from kplan.report import figures, tables
 from kplan.report.document import Chart, document
@@ -81,8 +82,8 @@ def _charts(plan: Plan) -> list[Chart]:
 
 def _header(plan: Plan) -> str:
     asked = plan.question
-    what = asked.workload if asked.traces is None else f"traces {asked.traces}"
-    where = f"{asked.model} on {asked.hardware}, TP {asked.tp}, {asked.proposer} drafts, {what}"
+    what = requests_words(asked)
+    where = f"{asked.model} on {asked.hardware}, {ranks_words(asked)}, {asked.proposer} drafts, {what}"
     return (
         f"<header><h1>What K at {escape(load(asked))}?</h1>"
         f'<p class="quiet">{escape(where)}, {escape(asked.engine)}</p></header>'
@@ -102,7 +103,9 @@ def _answer(plan: Plan) -> str:
 def _tiles(plan: Plan) -> str:
     answer = plan.answer
     result = next((r for r in plan.policies if r.name == answer.policy), None)
-    tiles = [("recommended", answer_k(answer)), ("replicas", str(answer.replicas))]
+    gpus = plan.question.tp * plan.question.dp
+    replicas = "replicas" if gpus == 1 else f"replicas of {gpus} GPUs"
+    tiles = [("recommended", answer_k(answer)), (replicas, str(answer.replicas))]
     if result is not None:
         tiles += _result_tiles(result)
     if answer.max_qps is not None:

@@ -108,6 +108,7 @@ def _settings(asked: Question) -> Iterable[tuple[str, object]]:
     yield "hardware", asked.hardware
     yield "calibration", asked.calibration
     yield "tensor parallel", asked.tp
+    yield "data parallel", asked.dp if asked.dp > 1 else None
     yield "weights", asked.quantization
     yield "KV cache", None if asked.kv_cache_dtype == "auto" else asked.kv_cache_dtype
     yield "proposer", asked.proposer
@@ -120,9 +121,12 @@ def _settings(asked: Question) -> Iterable[tuple[str, object]]:
     yield "SLO on TPOT, ms", asked.slo_tpot_ms
     yield "SLO on TTFT, ms", asked.slo_ttft_ms
     yield "replicas asked for", asked.replicas
+    yield "router", asked.router
     yield "largest K", asked.max_k
     yield "max_num_seqs", asked.max_num_seqs
     yield "max_num_batched_tokens", asked.max_num_batched_tokens
+    yield "max_model_len", asked.max_model_len
+    yield "prefix caching", None if asked.prefix_caching else "off"
     yield "requests per replication", asked.requests
     yield "replications", asked.replications
     yield "seed", asked.seed

@@ -73,7 +73,7 @@ def unsteady_note(setup: Setup, replicas: int, drawn: Sequence[Drawn], done: Eva
     free = setup.scenario.model_copy(update={"requests": None})
     enough = default_requests(replace(setup, scenario=free), replicas)
     if qps is not None:
-        settle_s = settling(setup, qps / replicas).settle_s
+        settle_s = settling(setup, qps / replicas / setup.scenario.dp).settle_s
         if MOST_WARM * n / qps < settle_s:
             return [
                 f"{n} requests arrive within {n / qps:.3g} s, and this load takes up to {settle_s:.3g} s to "

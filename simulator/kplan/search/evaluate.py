@@ -10,6 +10,7 @@ import numpy as np
 from kplan import metrics
 from kplan.config.plan import PolicyResult
 from kplan.engine.state import W_STEPS
+from kplan.errors import InputError
 from kplan.metrics import Measured, Steadiness
 from kplan.registry import PolicySpec
 from kplan.simulate import Drawn, Setup, Sustained, for_each, is_off, run_policy
@@ -47,6 +48,27 @@ class Evaluated:
         if self.saturated:
             return float("nan")
         return metrics.run_mean(np.concatenate([run.tpot_s for run in self.runs]))
+
+
+def check_room(setup: Setup, specs: Sequence[PolicySpec]) -> None:
+    """Refuse requests that one of the policies has no KV cache for, before any of them is simulated.
+
+    Raises:
+        InputError: the longest request and its drafts do not fit one replica.
+    """
+    block = setup.engine.block_size
+    room = min(
+        setup.kv_tokens_off // block * block - 1
+        if is_off(spec)
+        else setup.kv_tokens // block * block - setup.scenario.max_k - 1
+        for spec in specs
+    )
+    longest = setup.lengths.longest_request
+    if longest > room:
+        raise InputError(
+            "request length", longest, f"the KV cache of one replica has room for {room} tokens and drafts",
+            f"use more GPUs per replica (--tp), or end requests earlier: --max-model-len {room}",
+        )  # fmt: skip
 
 
 def evaluate(

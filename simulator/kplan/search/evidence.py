@@ -153,13 +153,21 @@ def caveats(setup: Setup, recorded_k: int) -> list[str]:
 def _load_told(setup: Setup) -> Iterator[str]:
     """What the server or kplan made of the load."""
     source = setup.source
-    if source.refused or source.cut:
-        yield (
-            f"The server takes {source.max_len:,} tokens a request (--max-model-len): {source.refused:.1%} "
-            f"of the requests have a longer prompt and are refused, {source.cut:.1%} end early."
-        )
+    told = []
+    if source.refused:
+        left = "" if setup.rate is None else f", which leaves {setup.rate:.3g} QPS"
+        told.append(f"{source.refused:.1%} of the requests have no room for an answer and are refused{left}")
+    if source.cut:
+        told.append(f"{source.cut:.1%} of the requests end early")
+    if told:
+        whose = "the model's context" if setup.scenario.max_model_len is None else "--max-model-len"
+        yield f"The server takes {source.max_len:,} tokens a request ({whose}): {'; '.join(told)}."
     if source.log is not None:
-        yield from source.log.notes
+        yield from (f"Of the log, {note}." for note in source.log.notes)
+        yield (
+            f"The log does not say what is accepted: the acceptance of {setup.scenario.workload} is assumed. "
+            "Every replication replays the same arrivals and lengths, so intervals are of acceptance alone."
+        )
         if source.log.prefix is not None:
             yield "The prefix cache keeps what prompts share: --no-prefix-caching to compare."
 
@@ -189,6 +197,11 @@ def _unmeasured(setup: Setup) -> Iterator[str]:
         yield (
             "Routed experts are not measured: they are priced like dense products of their sizes, with the "
             "tokens spread evenly over them."
+        )
+    if setup.ranks > 1:
+        yield (
+            f"{setup.engine.name} splits the experts over all ranks of a server, which exchange tokens: here "
+            "every rank holds and multiplies its own; the exchange is not priced, and memory underrated."
         )
 
 

@@ -26,12 +26,15 @@ from kplan.search.compare import compare
 from kplan.search.evaluate import (
     ATTAINMENT,
     Evaluated,
+    check_room,
     evaluate,
     meets_slo,
     result,
     runnable,
     slo_share,
 )
+from kplan.search.peaks import peak_of
+from kplan.search.phrases import slo_text
 from kplan.search.within import slo_rate
 from kplan.simulate import (
     POOL,
@@ -90,7 +93,9 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     curve = walk_curve(sample.trace, scenario.max_k)
     rate = rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context)
     table = greedy_table(rate)
-    sizing = Sizing(setup, candidate_specs(table, scenario.max_k), sample, progress)
+    specs = candidate_specs(table, scenario.max_k)
+    check_room(setup, specs)
+    sizing = Sizing(setup, specs, sample, progress)
     judged = sizing.judge()
     off = judged.named("off")
     chosen = judged.best or _least_bad(setup, judged)
@@ -103,7 +108,10 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     longer = longer_context(setup.latency_table, curve, batch, setup.lengths.context, setup.kv_tokens)
     progress("finding the largest rate within the SLOs")
     within = slo_rate(setup, chosen, judged.drawn, judged.replicas)
-    given = words.Given(table, sizing.per_replica, points, sample.trace.recorded_k, band, longer, within)
+    peak = peak_of(setup, judged.drawn[0])
+    given = words.Given(
+        table, sizing.per_replica, points, sample.trace.recorded_k, band, longer, within, peak
+    )
     answer = words.answer(setup, judged, chosen, given)
     return Plan(
         question=question,
@@ -165,7 +173,7 @@ class Sizing:
             too_few = judged.replicas
             if too_few == MAX_REPLICAS or not self._alone_may_meet():
                 raise InfeasibleError(
-                    f"no number of replicas up to {MAX_REPLICAS} meets {words.slo_text(scenario)}: "
+                    f"no number of replicas up to {MAX_REPLICAS} meets {slo_text(scenario)}: "
                     "loosen the SLO, use more GPUs per replica (--tp) or a faster drafter"
                 )
             judged = self._on(min(too_few + max(1, too_few // 4), MAX_REPLICAS))
@@ -182,7 +190,7 @@ class Sizing:
 
         False only when fewer requests than ATTAINMENT meet them by more than chance explains (3 sigma).
         """
-        alone = with_load(self._setup, concurrency=1)
+        alone = with_load(self._setup, concurrency=1, dp=1)
         n = min(ALONE, len(self._sample.prompt_len))
         least = ATTAINMENT - 3 * math.sqrt(ATTAINMENT * (1 - ATTAINMENT) / n)
         first = self._sample.take(n)

@@ -11,10 +11,10 @@ from kplan.config.scenario import Scenario
 from kplan.policy import TablePolicy
 from kplan.registry import PolicySpec, parse_policy
 from kplan.search.compare import compare, unsteady_note
-from kplan.search.evaluate import meets_slo, result
+from kplan.search.evaluate import check_room, meets_slo, result
 from kplan.search.evidence import assumptions, caveats
 from kplan.search.within import slo_rate
-from kplan.simulate import POOL, Recorder, draw_requests, prepare, recording, sustained
+from kplan.simulate import POOL, Recorder, Setup, draw_requests, prepare, recording, sustained
 
 MAX_SEATS = 65_536
 """Largest batch that a scenario allows."""
@@ -63,8 +63,10 @@ def _simulate(scenario: Scenario, progress: Callable[[str], None], recorder: Rec
     # the server is started with the largest K that the policy names, as num_speculative_tokens would be
     largest = max(scenario.max_k, largest_k(spec))
     setup = prepare(scenario.model_copy(update={"max_k": largest}))
+    spec, dropped = as_served(setup, spec)
     replicas = scenario.replicas or 1
     specs = [off] if spec.text == off.text else [off, spec]
+    check_room(setup, specs)
     limits = {}
     if setup.rate is not None:
         samples = [draw_requests(setup, POOL, scenario.seed + i) for i in range(scenario.replications)]
@@ -75,6 +77,7 @@ def _simulate(scenario: Scenario, progress: Callable[[str], None], recorder: Rec
     progress("finding the largest rate within the SLOs")
     within = slo_rate(setup, mine, drawn, replicas)
     notes = (
+        *dropped,
         *unsteady_note(setup, replicas, drawn, mine),
         *caveats(setup, drawn[0].trace.recorded_k),
     )
@@ -92,6 +95,21 @@ def _simulate(scenario: Scenario, progress: Callable[[str], None], recorder: Rec
         notes=notes,
         files=() if recorder is None else recorder.paths,
     )
+
+
+def as_served(setup: Setup, spec: PolicySpec) -> tuple[PolicySpec, list[str]]:
+    """The policy that the server runs in place of ``spec``, and a sentence when it is another.
+
+    With data-parallel ranks vLLM drops a table and drafts the K that it was started with, the largest.
+    """
+    policy = spec.build()
+    if setup.scenario.dp == 1 or spec.name in ("off", "fixed") or not isinstance(policy, TablePolicy):
+        return spec, []
+    served = parse_policy(f"fixed:{policy.table(setup.max_num_seqs)[1:].max()}")
+    return served, [
+        f"{setup.engine.name} drops {spec.text} with data-parallel ranks and always drafts its largest K: "
+        f"{served.text} was simulated."
+    ]
 
 
 def largest_k(spec: PolicySpec) -> int:

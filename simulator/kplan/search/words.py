@@ -12,12 +12,13 @@ import numpy as np
 from kplan import metrics
 from kplan.config.loads import load_words
 from kplan.config.plan import Answer, Band, BatchRange, KCurvePoint
-from kplan.config.scenario import Scenario
 from kplan.search.candidates import TIE, table_text
 from kplan.search.compare import unsteady_note
 from kplan.search.evaluate import OVER, Evaluated, batch_quantiles, paired_speedup, runnable
 from kplan.search.evidence import caveats
-from kplan.simulate import Setup
+from kplan.search.peaks import Peak
+from kplan.search.phrases import fixed_k, policy_text, rate_text, slo_text, within_text
+from kplan.simulate import Setup, is_off
 
 if TYPE_CHECKING:
     from kplan.search.recommend import Judged
@@ -35,6 +36,7 @@ class Given:
         band: the answer on the second source of GEMM times.
         longer: (best K at the mean batch, a longer context, its best K) when a longer context changes it.
         within: largest requests/s at which the chosen policy meets the SLOs, None without one.
+        peak: when the load is at its highest, None of one that stays the same.
     """
 
     table: tuple[BatchRange, ...]
@@ -44,34 +46,7 @@ class Given:
     band: Band | None
     longer: tuple[int, int, int] | None
     within: float | None
-
-
-def slo_text(scenario: Scenario) -> str:
-    """The SLOs as asked, for example "TPOT <= 20 ms and TTFT <= 1000 ms"."""
-    parts = []
-    if scenario.slo_tpot_ms is not None:
-        parts.append(f"TPOT <= {scenario.slo_tpot_ms:g} ms")
-    if scenario.slo_ttft_ms is not None:
-        parts.append(f"TTFT <= {scenario.slo_ttft_ms:g} ms")
-    return " and ".join(parts) or "the load"
-
-
-def fixed_k(policy: str) -> int | None:
-    """The one K of a policy text, 0 for off, None when K changes."""
-    name, _, rest = policy.partition(":")
-    return 0 if name == "off" else int(rest) if name == "fixed" else None
-
-
-def policy_text(text: str, proposer: str) -> str:
-    """A policy as a person would say it."""
-    name, _, rest = text.partition(":")
-    if name == "off":
-        return "no speculation"
-    if name == "fixed":
-        return f"K = {rest} ({proposer})"
-    if name == "table":
-        return f"the K table {rest} ({proposer})"
-    return f"{text} ({proposer})"
+    peak: Peak | None
 
 
 def answer(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> Answer:
@@ -80,7 +55,7 @@ def answer(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> Ans
     saturated = judged.best is None and chosen.saturated
     sentence = _served(setup, judged, chosen, given)
     if judged.best is None:
-        sentence = _falls_short(setup, judged, chosen, given.per_replica, given.within)
+        sentence = _falls_short(setup, judged, chosen, given)
     return Answer(
         policy=text,
         k=fixed_k(text),
@@ -91,22 +66,14 @@ def answer(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> Ans
         words=sentence,
         why=tuple(_reasons(setup, judged, chosen, given)),
         max_qps=chosen.max_qps if setup.rate is not None else None,
+        kv_tokens=setup.kv_tokens_off if is_off(chosen.spec) else setup.kv_tokens,
         band=given.band,
     )
-
-
-def _load_text(setup: Setup) -> str:
-    return load_words(setup.scenario)
 
 
 def _replicas_text(setup: Setup, replicas: int) -> str:
     gpus = f"{setup.scenario.tp * setup.scenario.dp} x {setup.hardware.name}"
     return f"{replicas} replica{'s' if replicas > 1 else ''} of {gpus}"
-
-
-def _rate(qps: float) -> str:
-    """Three digits: a small rate is not rounded to nothing."""
-    return f"{qps:.3g}" if qps < 100 else f"{qps:.0f}"
 
 
 def _served(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> str:
@@ -119,11 +86,11 @@ def _served(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> st
     if qps is not None and s.replicas is None and judged.replicas > 1:
         one = max(given.per_replica[done.spec.text] for done in judged.all if runnable(setup, done.spec))
         if one < qps:
-            lead = f"{_rate(qps)} QPS exceeds what one replica sustains, {_rate(one)} QPS. "
+            lead = f"{rate_text(qps)} QPS exceeds what one replica sustains, {rate_text(one)} QPS. "
         else:
             lead = f"{judged.replicas} replicas are needed for {slo_text(s)}. "
     what, where = policy_text(text, s.proposer), _replicas_text(setup, judged.replicas)
-    parts = [f"{lead}Run {what} on {where}: at {_load_text(setup)}"]
+    parts = [f"{lead}Run {what} on {where}: at {load_words(setup.scenario)}"]
     if tpot is not None:
         interval = f" (95% {tpot.ci95[0]:.2f} to {tpot.ci95[1]:.2f})" if tpot.ci95 else ""
         parts.append(f"TPOT is {tpot.mean:.2f} ms{interval}")
@@ -140,38 +107,53 @@ def _served(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> st
     if qps is not None and math.isfinite(chosen.max_qps):
         who = "They sustain" if judged.replicas > 1 else "It sustains"
         limits = chosen.sustained.ci95
-        spread = f" (95% {_rate(limits[0])} to {_rate(limits[1])})" if limits else ""
-        sentence += (
-            f" {who} {_rate(chosen.max_qps)} QPS{spread}; this load is {qps / chosen.max_qps:.0%} of that."
-        )
+        spread = f" (95% {rate_text(limits[0])} to {rate_text(limits[1])})" if limits else ""
+        sentence += f" {who} {rate_text(chosen.max_qps)} QPS{spread}; {_share(setup, qps, chosen, given)}"
         if given.within is not None:
             whose = "they serve" if judged.replicas > 1 else "it serves"
             sentence += f" {within_text(whose, given.within)}."
     return sentence
 
 
-def within_text(who: str, qps: float) -> str:
-    """What is served within the SLOs, for example "Within the SLO they serve up to 71.2 QPS"."""
-    return f"Within the SLO {who} up to {_rate(qps)} QPS" if qps else "The SLO is missed at any rate"
+def _share(setup: Setup, qps: float, chosen: Evaluated, given: Given) -> str:
+    """How much of the sustained rate the load is, at its highest too where it changes."""
+    load = "what is admitted of this load" if setup.source.refused else "this load"
+    told, peak = f"{load} is {qps / chosen.max_qps:.0%} of that", given.peak
+    if peak is None:
+        return f"{told}."
+    told += f" on average, {peak.qps / chosen.max_qps:.0%} {peak.when} ({rate_text(peak.qps)} QPS)."
+    if peak.qps <= OVER * chosen.max_qps:
+        return told
+    need = _needed(peak.qps, chosen, given)
+    return f"{told} While that lasts the batch grows, then the queue; {need} replicas sustain it."
 
 
-def _falls_short(
-    setup: Setup, judged: Judged, chosen: Evaluated, per_replica: dict[str, float], within: float | None
-) -> str:
-    s, qps = setup.scenario, setup.rate
+def _needed(qps: float, chosen: Evaluated, given: Given) -> int:
+    """Replicas that sustain ``qps`` under the chosen policy."""
+    return math.ceil(qps / (OVER * given.per_replica[chosen.spec.text]))
+
+
+def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> str:
+    s, qps, peak = setup.scenario, setup.rate, given.peak
     where = _replicas_text(setup, judged.replicas)
     if chosen.saturated and qps is not None:
-        need = max(judged.replicas + 1, math.ceil(qps / (OVER * per_replica[chosen.spec.text])))
+        top = qps if peak is None else peak.qps
+        need = max(judged.replicas + 1, _needed(qps, chosen, given))
         what = policy_text(chosen.spec.text, s.proposer)
-        verb = "exceeds" if qps > chosen.max_qps else "is at the limit of"
+        verb = "exceeds" if top > chosen.max_qps else "is at the limit of"
+        told, at_peak = "", ""
+        if peak is not None:
+            told = f" on average, {rate_text(top)} {peak.when},"
+            at_peak = f", {max(need, _needed(top, chosen, given))} to sustain the peak"
         return (
-            f"{_rate(qps)} QPS {verb} what {where} can sustain, {_rate(chosen.max_qps)} QPS with {what}: the "
-            f"queue grows without end. At least {need} replicas are needed; leave --replicas out."
+            f"{rate_text(qps)} QPS{told} {verb} what {where} can sustain, {rate_text(chosen.max_qps)} QPS "
+            f"with {what}: the queue grows without end. At least {need} replicas are needed{at_peak}; "
+            "leave --replicas out."
         )
-    told = f"No policy meets {slo_text(s)} on {where} at {_load_text(setup)}; add replicas or loosen the SLO."
-    if within is None:
+    told = f"No policy meets {slo_text(s)} on {where} at {load_words(s)}; add replicas or loosen the SLO."
+    if given.within is None:
         return told
-    return f"{told} {within_text('they serve' if judged.replicas > 1 else 'it serves', within)}."
+    return f"{told} {within_text('they serve' if judged.replicas > 1 else 'it serves', given.within)}."
 
 
 def _reasons(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> list[str]:
@@ -244,9 +226,12 @@ def _band_reason(setup: Setup, band: Band | None) -> list[str]:
     lead = f"On the other source of GEMM times ({band.source.split(',')[0]}) {told}"
     if not band.flips or band.policy is None:
         return [f"{lead}, and the choice holds."]
+    other = policy_text(band.policy, setup.scenario.proposer)
+    if band.loss is not None and band.loss <= TIE:
+        return [f"{lead}: there {other} is as good within 1% and simpler, so either will do."]
     cost = "" if band.loss is None else f", {band.loss:.1%} faster"
     return [
-        f"{lead}: there the choice flips to {policy_text(band.policy, setup.scenario.proposer)}{cost}. "
+        f"{lead}: there the choice flips to {other}{cost}. "
         "Calibrate on your own GPU to decide (kplan calibrate)."
     ]
 

@@ -119,8 +119,8 @@ def _arrivals(setup: Setup, n: int, seed: int) -> NDArray[np.float64]:
     if scenario.arrivals == "ramp":
         assert scenario.qps is not None
         assert scenario.ramp_to_qps is not None
-        assert setup.rate is not None
-        return ramp(scenario.qps / setup.rate, scenario.ramp_to_qps / setup.rate, n, seed)
+        mean = (scenario.qps + scenario.ramp_to_qps) / 2
+        return ramp(scenario.qps / mean, scenario.ramp_to_qps / mean, n, seed)
     return gamma(1.0, n, seed, scenario.burstiness)
 
 

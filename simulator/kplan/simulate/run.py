@@ -69,11 +69,16 @@ def run_fleet(
     compiled: bool = True,
     record: Record | None = None,
 ) -> tuple[Fleet, float]:
-    """As :func:`run_policy`: the replicas after the run, and replicas there are / replicas simulated."""
+    """As :func:`run_policy`: the servers after the run, and servers there are / servers simulated.
+
+    A replica is one server, or as many as it has ranks that step on their own.
+    """
     rate = setup.rate if qps is None else qps
+    ranks = setup.ranks
+    replicas *= setup.scenario.dp // ranks
     load = drawn.load(rate, setup.scenario.concurrency)
-    each = None if rate is None else rate / replicas / setup.scenario.dp
-    routed = setup.scenario.dp > 1 or (setup.scenario.router == "least-outstanding" and replicas > 1)
+    each = None if rate is None else rate / replicas / ranks
+    routed = ranks > 1 or (setup.scenario.router == "least-outstanding" and replicas > 1)
     shares = [np.arange(len(load))] if routed else deal(load, replicas)[:simulated]
     alike = 1 if routed else replicas
     windows = [window_of(setup, load, share, alike, rate=each, stretch=drawn.stretch) for share in shares]
@@ -135,7 +140,7 @@ def _route(
         cost_of(setup, spec),
         spec.build,
         route=least_outstanding if setup.scenario.router == "least-outstanding" else round_robin,
-        ranks=setup.scenario.dp,
+        ranks=setup.ranks,
         observe_lag=observe_lag(setup),
         compiled=compiled,
         record=record,

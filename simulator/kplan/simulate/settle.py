@@ -77,18 +77,20 @@ def default_requests(setup: Setup, replicas: int = 1, stretch: float = 1.0) -> i
     """
     scenario = setup.scenario
     if scenario.requests is not None:
-        if scenario.requests < replicas:
+        if scenario.requests < replicas * scenario.dp:
+            what = "replicas" if scenario.dp == 1 else f"replicas of {scenario.dp} ranks"
             raise InputError(
-                "--requests", scenario.requests, f"{replicas} replicas need at least one each", "leave it out"
+                "--requests", scenario.requests, f"{replicas} {what} need at least one each", "leave it out"
             )
         return scenario.requests
     if setup.log is not None:
         return len(setup.log)
     if setup.rate is not None:
-        rate = setup.rate / replicas
+        servers = replicas * scenario.dp
+        rate = setup.rate / servers
         wait = settling(setup, rate)
         seconds = stretch * (wait.settle_s + MEASURED_S) + wait.drain_s
-        return replicas * int(np.clip(rate * seconds, -(-FEWEST_IN_ALL // replicas), MOST_PER_REPLICA))
+        return servers * int(np.clip(rate * seconds, -(-FEWEST_IN_ALL // servers), MOST_PER_REPLICA))
     assert scenario.concurrency is not None
     return int(stretch * max(scenario.concurrency * 10, 100))
 

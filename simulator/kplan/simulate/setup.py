@@ -85,16 +85,25 @@ class Setup:
 
     @property
     def rate(self) -> float | None:
-        """Requests/s of the load, a ramp's and a log's on average; None in a closed loop."""
+        """Requests/s that the server admits, a ramp's and a log's on average; None in a closed loop."""
         scenario = self.scenario
         if scenario.qps is None:
             return None if self.log is None else self.log.mean_qps
-        return (scenario.qps + (scenario.ramp_to_qps or scenario.qps)) / 2
+        offered = (scenario.qps + (scenario.ramp_to_qps or scenario.qps)) / 2
+        return offered * (1 - self.source.refused)
 
     @property
     def stationary(self) -> bool:
         """The load is the same all the time, so that it can settle; a ramp and a log are measured whole."""
         return self.log is None and self.scenario.ramp_to_qps is None
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of a server that step together: vLLM's, where they share a model's experts.
+
+        Those of a dense model are servers of their own (``run_engine_core`` of vLLM 0.32.0).
+        """
+        return self.scenario.dp if self.model.decoder.moe is not None else 1
 
     @property
     def sglang(self) -> bool:
@@ -219,7 +228,18 @@ def served(scenario: Scenario) -> tuple[Model, Drafter]:
 
 
 def _launched(engine: EngineProfile, drafter: Drafter, scenario: Scenario) -> EngineProfile:
-    """The engine with async scheduling and graphs as asked; InputError where its method rules that out."""
+    """The engine with async scheduling and graphs as asked.
+
+    Raises:
+        InputError: async scheduling that its method rules out, or data-parallel ranks that it does not have.
+    """
+    if scenario.dp > 1 and engine.name == "sglang":
+        raise InputError(
+            "--dp", scenario.dp,
+            "sglang has no such ranks: its data-parallel attention is another layout, not simulated, and "
+            "switches its adaptive steps off; its dp-size starts whole servers",
+            "use --replicas for these",
+        )  # fmt: skip
     wanted = scenario.async_scheduling
     if wanted and engine.method(drafter) in engine.sync_methods:
         raise InputError(
@@ -244,7 +264,7 @@ def at_rate(setup: Setup, rate: float) -> Setup:
     """The same open load at another ``rate`` (see Setup.rate)."""
     scenario = setup.scenario
     if scenario.qps is None or scenario.ramp_to_qps is None:
-        return with_load(setup, qps=rate)
+        return with_load(setup, qps=rate / (1 - setup.source.refused))
     assert setup.rate is not None
     times = rate / setup.rate
     return with_load(setup, qps=scenario.qps * times, ramp_to_qps=scenario.ramp_to_qps * times)

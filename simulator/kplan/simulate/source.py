@@ -101,9 +101,12 @@ def read_source(scenario: Scenario, model: Model) -> Source:
     prompt, output = _lengths(scenario, recorded, workload, log)
     rows, cut = admitted(prompt, output, max_len)
     if not len(rows):
+        longer = (
+            "use a model of a longer context" if scenario.max_model_len is None else "raise --max-model-len"
+        )
         raise InputError(
             "prompt tokens", int(prompt.min()), f"every prompt reaches the context of {max_len} tokens",
-            "raise --max-model-len, use a model of a longer context, or shorter prompts",
+            f"{longer}, or use shorter prompts",
         )  # fmt: skip
     if log is not None:
         log = replace(_only(log, rows), output_len=cut)

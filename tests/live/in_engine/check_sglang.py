@@ -37,6 +37,8 @@ SHOWN = (
     "speculative_adaptive",
     "max_running_requests",
     "tp_size",
+    "context_length",
+    "disable_radix_cache",
 )
 
 
