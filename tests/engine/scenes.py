@@ -204,5 +204,6 @@ def scenes(
         max_k=max_k,
         k_now=sglang,
         prefill_first=sglang,
+        overlap=draw(st.booleans()),
         **changes,
     )

@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kplan.engine import Limits, Load, Replica, Traces, kernel
-from kplan.engine.arrive import next_arrival
 from kplan.engine.execute import execute
-from kplan.engine.schedule import schedule
-from kplan.engine.state import DECODES, FREE_BLOCKS, PREEMPTED, RUNNING, SCHEDULED_TOKENS
+from kplan.engine.state import DECODES, FREE_BLOCKS, RUNNING, SCHEDULED_TOKENS
 from kplan.policy import StepOutcome, StepView
 from kplan_policies.oracle import Oracle
 from tests.engine.scenes import ByTable, PerRequest, bounds, make_load, price, scenes
@@ -69,12 +67,7 @@ def test_no_step_exceeds_its_bounds(scene: tuple[Load, Limits], k: int) -> None:
     replica = Replica(load, limits, price(), ByTable(k))
     req, m, limits = replica.requests, replica.machine, replica.limits
     scratch = replica.k_each
-    while not replica.done:
-        batch = schedule(req, m, limits)
-        if batch == 0:
-            if m.counters[PREEMPTED] == 0:
-                m.clock[0] = next_arrival(req, m)
-            continue
+    while (batch := kernel.next_batch(req, m, replica.limits, np.inf)) > 0:
         ids = m.rows["running"][: m.counters[RUNNING]]
         assert len(set(ids.tolist())) == len(ids) <= limits.max_num_seqs
         assert batch == (m.rows["chunk"][: m.counters[RUNNING]] > 0).sum()
@@ -89,6 +82,7 @@ def test_no_step_exceeds_its_bounds(scene: tuple[Load, Limits], k: int) -> None:
         assert (slots >= held).all(), "every token has its slot"
         assert (req.arrival_s[ids] <= m.clock[0]).all(), "no step before the arrival"
         execute(req, m, limits, load.traces, price(), min(k, limits.max_k), False, scratch)
+    assert batch == kernel.DONE
     assert req.blocks.sum() == 0
 
 
