@@ -173,8 +173,9 @@ class Rule:
     """A policy as plain functions over arrays: the engine compiles them, Python calls them as they are.
 
     One source serves both ways, and both give the same bytes. The functions stand on the top level of a
-    module, call nothing but what numba compiles, and keep everything in ``state``. They must not raise nor
-    write beyond the arrays: compiled code checks neither.
+    module, call nothing but what numba compiles, and keep everything in ``state``. They raise nothing (a
+    ``raise`` or ``assert`` is refused; division by zero gives infinity or NaN), return whole numbers, and
+    must not write beyond the arrays: compiled code does not check.
 
     ``choose(state, step, seen, prices, k_each)`` returns K for all, or PER_REQUEST with ``k_each`` filled:
 

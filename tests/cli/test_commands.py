@@ -364,3 +364,18 @@ def test_more_replicas_than_work_is_refused(
 ) -> None:
     assert run([command, *argv]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_an_interrupt_is_told_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the simulation runs, records half-written."""
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kplan.search.single.compare", stopped)
+    assert run(["simulate", "--qps", "1", *SMALL, "--records", str(tmp_path / "records")]) == 130
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "interrupted\n")
+    assert not list(tmp_path.iterdir())

@@ -188,6 +188,70 @@ def test_a_rule_that_numba_cannot_compile_is_refused_in_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+def choose_or_raise(state, step, seen, prices, k_each):  # type: ignore[no-untyped-def]  # read by numba
+    assert len(seen) > 0
+    return 1
+
+
+def test_a_rule_that_could_raise_is_refused_for_compiled_code_would_swallow_it() -> None:
+    with pytest.raises(InputError, match=r"^policy Says: choose_or_raise: .*a rule cannot raise"):
+        ends(Says(choose_or_raise))
+
+
+def choose_by_zero(state, step, seen, prices, k_each):  # type: ignore[no-untyped-def]  # read by numba
+    """2 where a division by zero gives infinity."""
+    return 2 if 1.0 / state[0, 0] > 1e300 else 0
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_division_by_zero_gives_infinity(compiled: bool) -> None:
+    assert ends(Says(choose_by_zero), compiled=compiled).machine.k_steps[2] > 0
+
+
+def test_what_compiled_hands_out_must_be_a_rule() -> None:
+    class Raises(Says):
+        def compiled(self) -> Rule:
+            raise LookupError("boom")
+
+    with pytest.raises(
+        InputError, match=r"^policy Raises: compiled: got 'LookupError: boom', it must not raise"
+    ):
+        ends(Raises(choose_too_much))
+    odd = Says(choose_too_much)
+    odd.rule = 5  # type: ignore[assignment]  # the mistake
+    with pytest.raises(InputError, match=r"^policy Says: compiled: got 'int', must return a"):
+        ends(odd)
+
+
+class ByAnyTable:
+    """A policy of one table, whatever it is."""
+
+    def __init__(self, table: object) -> None:
+        self._table = table
+
+    def table(self, max_batch: int) -> object:
+        return self._table
+
+    def choose_k(self, step: StepView) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        (np.ones(3, np.int64), r"an array of shape \(3,\), int64.*must be an integer array of shape"),
+        (np.ones(9), r"an array of shape \(9,\), float64"),
+        (np.full(9, -1), "-1, K must be 0 or more"),
+        (None, r"an array of shape \(\), object"),
+    ],
+)
+def test_a_table_that_compiled_code_would_misread_is_refused(table: object, told: str) -> None:
+    load = make_load(6, clients=3)
+    with pytest.raises(InputError, match=rf"^policy ByAnyTable: table: got '?{told}"):
+        Replica(load, bounds(load, max_num_seqs=8), price(), ByAnyTable(table))  # type: ignore[arg-type]
+
+
 def test_a_rule_that_stands_in_no_file_runs_too() -> None:
     space: dict[str, Callable[..., int]] = {}
     exec("def choose(state, step, seen, prices, k_each):\n    return 2\n", space)

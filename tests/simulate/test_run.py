@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from kplan.simulate import (
     sustained,
     sustained_qps,
 )
+from kplan.simulate.parallel import cores
 from kplan.simulate.settle import window_of
 
 FIXED = parse_policy("fixed:2")
@@ -94,3 +97,36 @@ def test_the_sustained_rate_is_the_mean_over_seeds_with_student_s_interval(setup
     assert found.ci95 == pytest.approx((found.qps - half, found.qps + half), rel=1e-5)
     assert sustained(setup, FIXED, samples[:1]) == Sustained(each[0], None)
     assert found.of(4).ci95 == pytest.approx((4 * (found.qps - half), 4 * (found.qps + half)), rel=1e-5)
+
+
+@pytest.mark.parametrize("replicas", [1, 4, 50])
+def test_a_fleet_serves_what_comes_however_many_replicas_idle(replicas: int, tmp_path: Path) -> None:
+    """20 requests of 30 tokens, 1 s apart and served in less: 600 tokens in 19 s and one service time."""
+    path = tmp_path / "log.csv"
+    path.write_text("t_s,input_tokens,output_tokens\n" + "".join(f"{t},100,30\n" for t in range(20)))
+    setup = prepare(make_scenario({"replay": path}))
+    run = run_policy(setup, FIXED, draw_requests(setup, 20, 0), replicas=replicas)
+    assert (run.requests, run.output_tokens) == (20, 600)
+    assert run.output_tok_s == pytest.approx(600 / 19, rel=0.02)
+    assert run.done[:, 2].sum() == pytest.approx(20 / 19, rel=0.02)
+
+
+@pytest.mark.parametrize("router", ["round-robin", "least-outstanding"])
+def test_replicas_without_a_session_count_for_nothing(router: str, tmp_path: Path) -> None:
+    """All turns of the one session go to one replica."""
+    path = tmp_path / "log.csv"
+    head = "t_s,input_tokens,output_tokens,session_id\n"
+    path.write_text(head + "".join(f"{t},{100 + 40 * t},30,s\n" for t in range(20)))
+    setup = prepare(make_scenario({"replay": path, "router": router}))
+    drawn = draw_requests(setup, 20, 0)
+    one, four = (run_policy(setup, FIXED, drawn, replicas=n) for n in (1, 4))
+    assert four.output_tok_s == one.output_tok_s
+    np.testing.assert_array_equal(four.ttft_s, one.ttft_s)
+
+
+def test_cores_are_counted_where_the_system_keeps_affinities_to_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert cores() == 6

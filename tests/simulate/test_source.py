@@ -133,3 +133,17 @@ def test_a_ramp_of_which_some_is_refused_keeps_its_mean() -> None:
     assert at_rate(setup, 2 * setup.rate).rate == pytest.approx(2 * setup.rate)
     arrivals = draw_requests(setup, 20_000, 0).unit_arrival_s
     assert arrivals[-1] == pytest.approx(20_000, rel=0.02)
+
+
+def test_the_requests_that_fit_must_last(tmp_path: Path) -> None:
+    """Of three requests 1 s apart the context takes two: those of 1 s and 3 s are a log of 2 s, 0.5 QPS."""
+    path = tmp_path / "log.csv"
+    head = "t_s,input_tokens,output_tokens\n"
+    path.write_text(f"{head}0,500,5\n1,50,5\n3,50,5\n")
+    source = _source(path, max_model_len=100)
+    assert source.log is not None
+    assert source.log.t_s.tolist() == [0, 2]
+    assert source.log.mean_qps == pytest.approx(0.5)
+    path.write_text(f"{head}0,500,5\n1,50,5\n1,50,5\n")
+    with pytest.raises(InputError, match="that fit the context all come at one moment, so there is no rate"):
+        _source(path, max_model_len=100)

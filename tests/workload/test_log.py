@@ -126,6 +126,7 @@ def test_hash_ids_keep_whole_units_and_are_renumbered(tmp_path: Path) -> None:
     assert log.prefix is not None
     assert log.prefix.unit_tokens == 512
     assert log.prefix.ids.tolist() == [0, 1]
+    assert log.prefix.ids.flags.writeable, "for read-only arrays the whole engine would be compiled again"
     assert log.prefix.offsets.tolist() == [0, 0, 0, 2]
     assert log.notes == ("3 hash ids of the unfilled last unit of a prompt were dropped",)
 

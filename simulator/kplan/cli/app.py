@@ -16,6 +16,9 @@ from kplan.errors import InfeasibleError, InputError
 _BAD_PATH = frozenset((errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR))
 """What is wrong with a path that nothing closer to its reading has told."""
 
+INTERRUPTED = 130
+"""Exit code of Ctrl-C."""
+
 app = typer.Typer(
     name="kplan",
     help="What K at this load? Simulates speculative decoding and finds the draft length to run.",
@@ -53,7 +56,7 @@ def run(argv: list[str]) -> int:
     except typer.Exit as err:
         return err.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted", 130)
+        return _fail("interrupted", INTERRUPTED)
     except typer.TyperException as err:
         return _fail(_usage(err, argv), 2)
     except BrokenPipeError:
@@ -67,6 +70,8 @@ def run(argv: list[str]) -> int:
         if err.errno not in (errno.ENOSPC, errno.EIO):
             raise
         return _fail(f"error: the output cannot be written ({err.strerror})", 2)
+    if code == INTERRUPTED:  # typer turns the interrupt of a command into its exit code, and says nothing
+        return _fail("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 

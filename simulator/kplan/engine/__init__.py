@@ -1,6 +1,6 @@
 """The serving engine: scheduler, KV blocks, compiled step, replicas and the SimPy server around them."""
 
-from kplan.engine.asking import BatchCost, runs_compiled
+from kplan.engine.asking import BatchCost, runs_compiled, table_of
 from kplan.engine.load import Load, clients_of
 from kplan.engine.replica import Replica
 from kplan.engine.server import (
@@ -28,4 +28,5 @@ __all__ = [
     "runs_compiled",
     "serve_apart",
     "serve_routed",
+    "table_of",
 ]

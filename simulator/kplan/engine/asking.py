@@ -15,7 +15,7 @@ from kplan.engine.price import steady_step_s
 from kplan.engine.state import F64, I64
 from kplan.errors import InputError, KplanError
 from kplan.latency.compiled import StepCost
-from kplan.policy import CompiledPolicy, Policy, PolicyInfo, TablePolicy
+from kplan.policy import CompiledPolicy, Policy, PolicyInfo, Rule, TablePolicy
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def runs_compiled(policy: Policy) -> bool:
 
 
 @contextmanager
-def blame(policy: Policy, method: str, batch: int) -> Iterator[None]:
+def blame(policy: object, doing: str) -> Iterator[None]:
     """Whatever a policy raises (or exits with) is a fault of the policy, told in one line."""
     try:
         yield
@@ -101,14 +101,42 @@ def blame(policy: Policy, method: str, batch: int) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         name = type(policy).__name__
-        what, told = f"policy {name}: {method} at batch {batch}", f"{type(error).__name__}: {error}"
-        raise InputError(what, told, "it must not raise", "mend the policy") from error
+        told = f"{type(error).__name__}: {error}"
+        raise InputError(f"policy {name}: {doing}", told, "it must not raise", "mend the policy") from error
 
 
 def _rules(cls: type, form: str, *methods: str) -> bool:
     """Whether ``form`` is the rule of this class, not inherited beside an override of one of ``methods``."""
     names = next(vars(base).keys() for base in cls.__mro__ if {form, *methods} & vars(base).keys())
     return form in names
+
+
+def table_of(policy: TablePolicy, max_batch: int) -> I64:
+    """(max_batch + 1,) K >= 0 by batch size: the policy's table, checked, for compiled code does not.
+
+    Raises:
+        InputError: it raises, or is no such table.
+    """
+    name = f"policy {type(policy).__name__}: table"
+    with blame(policy, "table"):
+        table = np.asarray(policy.table(max_batch))
+    if table.shape != (max_batch + 1,) or not np.issubdtype(table.dtype, np.integer):
+        bound = f"must be an integer array of shape ({max_batch + 1},), one K per batch size and entry 0"
+        raise InputError(name, f"an array of shape {table.shape}, {table.dtype}", bound, "mend its return")
+    lowest = int(table[1:].min())
+    if lowest < 0:
+        raise InputError(name, lowest, "K must be 0 or more", "mend its return")
+    return table.astype(np.int64)
+
+
+def rule_of(policy: CompiledPolicy) -> Rule:
+    """The policy's rule. Raises InputError when there is none."""
+    with blame(policy, "compiled"):
+        rule: object = policy.compiled()
+    if not isinstance(rule, Rule):
+        what = f"policy {type(policy).__name__}: compiled"
+        raise InputError(what, type(rule).__name__, "must return a kplan.policy.Rule", "mend its return")
+    return rule
 
 
 def checked(chosen: object, batch: int, policy: Policy) -> int | NDArray[np.int64]:

@@ -6,9 +6,10 @@ The loop shows them what ``Replica`` shows a Python policy, in the same order, a
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numba import cfunc, types
@@ -57,6 +58,9 @@ REFUSED = -4
 RAN = 0  # steps whose outcome was kept
 HEARD = 1  # those of them that the rule has heard of
 LOWEST_K = 2  # the K that was refused
+
+DIVISION: Final = "numpy"
+"""By zero a rule gets infinity or NaN, as numpy's scalars give the same function in Python."""
 
 _STATE, _FLOATS = types.float64[:, ::1], types.float64[::1]
 _ROWS, _INTS = types.int64[:, ::1], types.int64[::1]
@@ -146,21 +150,25 @@ def _learns_nothing(state: F64, step: F64, outcome: I64) -> None:
 
 
 def _compiled(name: str, function: Callable[..., Any], signature: Any) -> Any:
-    """``function`` as a C function. Raises InputError when numba cannot compile it."""
+    """``function`` as a C function. Raises InputError when numba cannot compile it, or it raises itself."""
+    what = f"policy {name}: {function.__name__}"
     try:
+        if any(one.opname == "RAISE_VARARGS" for one in dis.get_instructions(function)):
+            # a C function has no way to tell: numba would print the error and answer 0
+            raise InputError(what, "raise or assert", "a rule cannot raise", "return a K below 0 to stop")
         return _as_c(function, signature)
     except (NumbaError, TypeError) as error:
         told = ": ".join(line.strip() for line in str(error).splitlines()[:2])
-        what, bound = f"policy {name}: {function.__name__}", "numba must compile the functions of a rule"
+        bound = "numba must compile the functions of a rule"
         raise InputError(what, told, bound, "mend it, or leave out the method compiled") from error
 
 
 @cache
 def _as_c(function: Callable[..., Any], signature: Any) -> Any:
     try:
-        return cfunc(signature, cache=True)(function)
+        return cfunc(signature, cache=True, error_model=DIVISION)(function)
     except RuntimeError:  # it stands in no file: compiled anew in every process
-        return cfunc(signature)(function)
+        return cfunc(signature, error_model=DIVISION)(function)
 
 
 @inline

@@ -10,7 +10,17 @@ import numpy as np
 
 from kplan.engine import kernel
 from kplan.engine.arrive import waiting
-from kplan.engine.asking import BatchCost, Decision, Form, blame, checked, form_of, sees_future
+from kplan.engine.asking import (
+    BatchCost,
+    Decision,
+    Form,
+    blame,
+    checked,
+    form_of,
+    rule_of,
+    sees_future,
+    table_of,
+)
 from kplan.engine.automaton import Automaton
 from kplan.engine.execute import execute
 from kplan.engine.load import Load, check_fits, new_machine, new_requests
@@ -104,14 +114,14 @@ class Replica:
         form = form_of(policy) if compiled else Form.PYTHON
         if form is Form.TABLE:
             assert isinstance(policy, TablePolicy)
-            self._table = np.clip(policy.table(limits.max_num_seqs), 0, limits.max_k).astype(np.int64)
+            self._table = np.minimum(table_of(policy, limits.max_num_seqs), limits.max_k)
         elif form is Form.ORACLE:
             self._mode = kernel.BY_ORACLE
             self._table = np.zeros(limits.max_num_seqs + 1, np.int64)
         elif form is Form.RULE:
             assert isinstance(policy, CompiledPolicy)
             name = type(policy).__name__
-            self._automaton = Automaton(name, policy.compiled(), limits, len(load), observe_lag)
+            self._automaton = Automaton(name, rule_of(policy), limits, len(load), observe_lag)
 
     @property
     def clock_s(self) -> float:
@@ -233,7 +243,7 @@ class Replica:
             self._last[0, outcome.request] = outcome.proposed
             self._last[1, outcome.request] = outcome.accepted
             if self._observer is not None:
-                with blame(self._policy, "observe", outcome.batch):
+                with blame(self._policy, f"observe at batch {outcome.batch}"):
                     self._observer.observe(outcome)
 
     def _choose(self, batch: int, rows: I64, seen: I64, future: I64) -> tuple[int, bool]:
@@ -253,7 +263,7 @@ class Replica:
             cost=BatchCost(self.cost, batch, int(seen[2].sum())),
             future_accepted=future if self._sees_future else None,
         )
-        with blame(self._policy, "choose_k", batch):
+        with blame(self._policy, f"choose_k at batch {batch}"):
             chosen = self._policy.choose_k(view)
         each = checked(chosen, batch, self._policy)
         if isinstance(each, int):

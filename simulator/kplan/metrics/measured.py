@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kplan.engine import Fleet
+from kplan.engine import Fleet, Replica
 from kplan.engine.state import (
     BIN_BATCH_S,
     BINS,
@@ -37,7 +38,7 @@ class Measured:
         done: (m, 3) TTFT, TPOT, and 1 / window seconds of its replica (scaled), of every request that
             finished while the window was open.
         sums: (SUMS,) window sums over all replicas (see kplan.engine.state).
-        window_s: (replicas,) seconds measured on each replica.
+        window_s: (replicas,) seconds measured on each replica that got any request.
         emitted: (replicas,) tokens emitted in the window by each replica, scaled.
         k_steps, batch_steps: histograms over the window, summed over replicas.
         bins: (BINS, 3) seconds, batch x seconds and tokens of the window in slices, summed over replicas.
@@ -100,12 +101,13 @@ def measure(fleet: Fleet, scale: float = 1.0) -> Measured:
     """Reduce the arrays of a finished fleet.
 
     Args:
-        scale: replicas there are / replicas simulated; rates are multiplied by it.
+        scale: requests there are / requests simulated; rates are multiplied by it.
     """
     ttft, tpot, done, sums = [], [], [], np.zeros(SUMS)
     window, emitted, bins = [], [], np.zeros((BINS, 3))
     growth = noise = arrived = in_steps = in_records = 0.0
-    for replica in fleet.replicas:
+    busy = [replica for replica in fleet.replicas if len(replica.admitted)]
+    for replica, (open_s, close_s) in zip(busy, _spans(busy), strict=True):
         req, m, rows = replica.requests[replica.admitted], replica.machine, replica.window
         first_s = req.first_token_s - req.arrival_s
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -115,7 +117,6 @@ def measure(fleet: Fleet, scale: float = 1.0) -> Measured:
         tpot.append(token_s[rows])
         sums += np.nan_to_num(m.sums)
         bins += m.bins
-        open_s, close_s = m.sums[W_OPEN_S], m.sums[W_CLOSE_S]
         window.append(close_s - open_s)
         inside = (req.finish_s > open_s) & (req.finish_s <= close_s)
         share = np.full(int(inside.sum()), scale / (close_s - open_s))
@@ -129,7 +130,7 @@ def measure(fleet: Fleet, scale: float = 1.0) -> Measured:
             growth += up
             noise += chance**2
             arrived += rows.stop - rows.start
-    machines = [replica.machine for replica in fleet.replicas]
+    machines = [replica.machine for replica in busy]
     return Measured(
         ttft_s=np.concatenate(ttft),
         tpot_s=np.concatenate(tpot),
@@ -144,11 +145,24 @@ def measure(fleet: Fleet, scale: float = 1.0) -> Measured:
         in_records=float(in_records),
         backlog_share=growth / arrived if arrived else 0.0,
         backlog_noise=float(np.sqrt(noise)) / arrived if arrived else 0.0,
-        requests=sum(len(r.admitted) for r in fleet.replicas),
+        requests=sum(len(r.admitted) for r in busy),
         steps=int(sum(m.counters[STEPS] for m in machines)),
-        output_tokens=int(sum(r.requests.emitted[r.admitted].sum() for r in fleet.replicas)),
+        output_tokens=int(sum(r.requests.emitted[r.admitted].sum() for r in busy)),
         preemptions=int(sum(m.counters[PREEMPTIONS] for m in machines)),
     )
+
+
+def _spans(replicas: Sequence[Replica]) -> list[tuple[float, float]]:
+    """Seconds at which each replica's window opens and closes.
+
+    Replicas that are measured whole share one, from the first step of all to the last: a replica that still
+    waits for its first request, or has served its last one, serves nothing in that time.
+    """
+    spans = [(float(one.machine.sums[W_OPEN_S]), float(one.machine.sums[W_CLOSE_S])) for one in replicas]
+    if all(one.window == slice(0, len(one.admitted)) for one in replicas):
+        opened, closed = zip(*spans, strict=True)
+        return [(min(opened), max(closed))] * len(spans)
+    return spans
 
 
 def backlog(arrival_s: F64, admitted_s: F64, rows: slice) -> tuple[float, float]:

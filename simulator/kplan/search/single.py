@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kplan.config.plan import PolicyResult
 from kplan.config.scenario import Scenario
+from kplan.engine import table_of
 from kplan.policy import TablePolicy
 from kplan.registry import PolicySpec, parse_policy
 from kplan.search.compare import compare, unsteady_note
@@ -105,7 +106,7 @@ def as_served(setup: Setup, spec: PolicySpec) -> tuple[PolicySpec, list[str]]:
     policy = spec.build()
     if setup.scenario.dp == 1 or spec.name in ("off", "fixed") or not isinstance(policy, TablePolicy):
         return spec, []
-    served = parse_policy(f"fixed:{policy.table(setup.max_num_seqs)[1:].max()}")
+    served = parse_policy(f"fixed:{table_of(policy, setup.max_num_seqs)[1:].max()}")
     return served, [
         f"{setup.engine.name} drops {spec.text} with data-parallel ranks and always drafts its largest K: "
         f"{served.text} was simulated."
@@ -116,6 +117,6 @@ def largest_k(spec: PolicySpec) -> int:
     """The largest K that the policy itself names; 0 for one that takes whatever ``max_k`` allows."""
     policy = spec.build()
     if isinstance(policy, TablePolicy):
-        return int(policy.table(MAX_SEATS).max())
+        return int(table_of(policy, MAX_SEATS)[1:].max())
     named = getattr(policy, "max_k", 0)
     return named if isinstance(named, int) else 0

@@ -14,13 +14,20 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
+def cores() -> int:
+    """Cores that this process may use; where the system does not say (macOS, Windows), all there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def for_each(spec: PolicySpec, run: Callable[[A], B], over: Iterable[A]) -> list[B]:
     """``run`` of every element, in order; at once in threads when ``spec`` runs without Python.
 
     A policy in Python is run one after the other: it would gain nothing, and may share what it should not.
     """
     items = list(over)
-    workers = min(len(os.sched_getaffinity(0)), len(items))
+    workers = min(cores(), len(items))
     if workers < 2 or not runs_compiled(spec.build()):
         return [run(item) for item in items]
     with ThreadPoolExecutor(workers) as pool:

@@ -24,7 +24,7 @@ from kplan.metrics import Measured, mean_interval, measure
 from kplan.registry import PolicySpec
 from kplan.simulate.draw import Drawn
 from kplan.simulate.parallel import for_each
-from kplan.simulate.settle import Window, limits_of, met_midway, window_of
+from kplan.simulate.settle import FEWEST, Window, limits_of, met_midway, window_of
 from kplan.simulate.setup import Setup
 
 SIMULATED = 8
@@ -49,7 +49,7 @@ def run_policy(
 
     Args:
         qps: overrides the scenario's rate (over all replicas); infinity puts every request there at t = 0.
-        simulated: replicas simulated where there are more and each has its own share of the requests.
+        simulated: replicas simulated where there are more, each with its own share of enough requests.
         compiled: False forces the one-call-per-step path.
     """
     fleet, scale = run_fleet(
@@ -69,7 +69,7 @@ def run_fleet(
     compiled: bool = True,
     record: Record | None = None,
 ) -> tuple[Fleet, float]:
-    """As :func:`run_policy`: the servers after the run, and servers there are / servers simulated.
+    """As :func:`run_policy`: the servers after the run, and requests there are / requests simulated.
 
     A replica is one server, or as many as it has ranks that step on their own.
     """
@@ -79,7 +79,9 @@ def run_fleet(
     load = drawn.load(rate, setup.scenario.concurrency)
     each = None if rate is None else rate / replicas / ranks
     routed = ranks > 1 or (setup.scenario.router == "least-outstanding" and replicas > 1)
-    shares = [np.arange(len(load))] if routed else deal(load, replicas)[:simulated]
+    if len(load) < FEWEST * replicas:
+        simulated = replicas  # each is measured whole, and they are not alike
+    shares = [np.arange(len(load))] if routed else _busy(deal(load, replicas))[:simulated]
     alike = 1 if routed else replicas
     windows = [window_of(setup, load, share, alike, rate=each, stretch=drawn.stretch) for share in shares]
 
@@ -89,13 +91,18 @@ def run_fleet(
         return _serve(setup, spec, load, shares, windows, replicas, compiled=compiled, record=record)
 
     fleet = run(windows)
-    if any(replica.machine.sums[W_STEPS] == 0 for replica in fleet.replicas):
+    if any(replica.machine.sums[W_STEPS] == 0 for replica in fleet.replicas if len(replica.admitted)):
         # one step admitted the whole window (a burst): measure everything instead
         windows = [Window(0, len(share)) for share in shares]
         fleet = run(windows)
     if record is not None:
         fleet = run(windows, record)
-    return fleet, replicas / len(shares) if not routed else 1.0
+    return fleet, len(load) / sum(map(len, shares))
+
+
+def _busy(shares: Sequence[I64]) -> list[I64]:
+    """Those of replicas that get any: few requests, or few sessions, leave the last ones idle."""
+    return [share for share in shares if len(share)]
 
 
 def _serve(

@@ -85,7 +85,7 @@ def read_source(scenario: Scenario, model: Model) -> Source:
 
     Raises:
         InputError: a name that is not known, a file that cannot be read, a context that the model does not
-            have, or one that no request fits.
+            have, one that no request fits, or a log without a rate.
     """
     max_len = _max_len(scenario, model)
     recorded = load_traces(scenario.traces) if scenario.traces else None
@@ -110,6 +110,12 @@ def read_source(scenario: Scenario, model: Model) -> Source:
         )  # fmt: skip
     if log is not None:
         log = replace(_only(log, rows), output_len=cut)
+        if not np.isfinite(log.mean_qps):
+            what = "its requests" if len(rows) == len(prompt) else "its requests that fit the context"
+            raise InputError(
+                "--replay", str(scenario.replay), f"{what} all come at one moment, so there is no rate",
+                "give a log that lasts, or --concurrency",
+            )  # fmt: skip
     return Source(
         workload=workload,
         recorded=recorded,
@@ -147,11 +153,6 @@ def _read_log(scenario: Scenario) -> RequestLog | None:
     log = load_log(scenario.replay, scenario.columns)
     if scenario.requests is not None:
         log = log.first(scenario.requests)
-    if not np.isfinite(log.mean_qps):
-        raise InputError(
-            "--replay", str(scenario.replay), "its requests all come at one moment, so it has no rate",
-            "give a log that lasts, or --concurrency",
-        )  # fmt: skip
     if not scenario.prefix_caching:
         return replace(log, prefix=None)
     if log.prefix is None and log.follows is not None:
@@ -180,7 +181,7 @@ def _only(log: RequestLog, rows: NDArray[np.int64]) -> RequestLog:
     prefix = log.prefix
     return replace(
         log,
-        t_s=log.t_s[rows],
+        t_s=log.t_s[rows] - log.t_s[rows[0]],
         prompt_len=log.prompt_len[rows],
         output_len=log.output_len[rows],
         follows=follows,

@@ -269,4 +269,4 @@ def _prefix(
     starts = np.concatenate([[0], np.cumsum(whole)]).astype(np.int64)
     at_units = np.repeat(offsets[kept] - starts[:-1], whole) + np.arange(starts[-1])
     encoded = flat.take(pa.array(at_units)).dictionary_encode()
-    return Prefix(unit, np.asarray(encoded.indices, np.int32), starts)
+    return Prefix(unit, np.array(encoded.indices, np.int32), starts)
