@@ -159,4 +159,8 @@ def _generated(output_len: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int
 
 
 def _flat(trace: ProposerTrace) -> Traces:
-    return Traces(trace.acc, np.zeros(0, np.uint8) if trace.drafted is None else trace.drafted)
+    drafted = np.zeros(0, np.uint8) if trace.drafted is None else trace.drafted
+    # arrays that cannot be written are another type, for which the whole engine would be compiled again
+    return Traces(
+        np.require(trace.acc, requirements=["C", "W"]), np.require(drafted, requirements=["C", "W"])
+    )
