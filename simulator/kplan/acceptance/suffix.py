@@ -132,7 +132,6 @@ def _replay(
     drafted: NDArray[np.uint8],
 ) -> None:
     """Append ``text[start:stop]`` token by token; after each output token draft what follows."""
-    depth = len(own.active) - 1
     for at in range(start, stop):
         append(own, text, at)
         known, i = at + 1, at + 1 - prompt_len
@@ -142,37 +141,46 @@ def _replay(
             append(earlier, store, base + i - 1)
         if known == len(text):
             return
-        longest = min(depth, known) - 1
-        best, offer, hits = np.float32(0), 0, 0
-        for m in range(1, longest + 1):
-            node = np.int64(own.active[m])
-            if node < 0:  # it occurs nowhere else, so nothing is known to follow it
-                break
-            most = min(k, int(m * factor + 1e-6))
-            score, drafts, right = _draft(own, text, known, node, np.int64(-1), m, most, least, text, known)
-            if score >= best:
-                best, offer, hits = score, drafts, right
+        score, offer, hits = _best(own, text, known, text, known, known, k, factor, least)
         if use_earlier:
-            limit, found = base + i, np.float32(0)
-            offer_2, hits_2 = 0, 0
-            for m in range(1, longest + 1):
-                node, behind = np.int64(-1), np.int64(-1)
-                if m <= i:
-                    node = np.int64(earlier.active[m])
-                else:  # the match starts in the prompt
-                    node, behind = find(earlier, store, limit, text[known - m : known])
-                if node < 0:
-                    break
-                most = min(k, int(m * factor + 1e-6))
-                score, drafts, right = _draft(
-                    earlier, store, limit, node, behind, m, most, least, text, known
-                )
-                if score >= found:
-                    found, offer_2, hits_2 = score, drafts, right
-            if found > best:
-                offer, hits = offer_2, hits_2
+            limit = base + i
+            rival, rival_offer, rival_hits = _best(earlier, store, limit, text, known, i, k, factor, least)
+            if rival > score:
+                offer, hits = rival_offer, rival_hits
         drafted[i] = offer
         acc[i] = min(hits + 1, len(text) - known)
+
+
+@njit(cache=True)
+def _best(
+    tree: SuffixTree,
+    store: NDArray[np.int32],
+    limit: int,
+    text: NDArray[np.int32],
+    known: int,
+    inside: int,
+    k: int,
+    factor: np.float32,
+    least: np.float32,
+) -> tuple[np.float32, int, int]:
+    """The draft of one tree with the highest score, as :func:`_draft` returns it.
+
+    The last ``inside`` of the ``known`` tokens are the end of the sequence that grows in the tree.
+    """
+    best, offer, hits = np.float32(0), 0, 0
+    for m in range(1, min(len(tree.active) - 1, known)):
+        node, behind = np.int64(-1), np.int64(-1)
+        if m <= inside:
+            node = np.int64(tree.active[m])
+        else:
+            node, behind = find(tree, store, limit, text[known - m : known])
+        if node < 0:  # it occurs nowhere else, so nothing is known to follow it
+            break
+        most = min(k, int(m * factor + 1e-6))
+        score, drafts, right = _draft(tree, store, limit, node, behind, m, most, least, text, known)
+        if score >= best:
+            best, offer, hits = score, drafts, right
+    return best, offer, hits
 
 
 @njit(cache=True)
