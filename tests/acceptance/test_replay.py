@@ -188,6 +188,7 @@ def test_text_is_turned_into_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     requests = read_requests(table, roles, file="log", encode=load_tokenizer(file), tokenizer="words")
     assert [ids.tolist() for ids in (*requests.prompts, *requests.outputs)] == [[1, 2, 3], [2, 3]]
     assert (requests.request_id, requests.tokenizer) == (("9",), "words")
+    assert any("chat template" in note for note in requests.notes)
     with pytest.raises(InputError, match="text is needed"):
         read_requests(pa.table({"prompt": [1], "output": ["x"]}), roles | {}, file="log", encode=len)  # type: ignore[arg-type]
     file.write_text("{}", encoding="utf-8")

@@ -27,15 +27,16 @@ def test_ngram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["traces", "replay", str(write(tmp_path, ROWS)), "--proposer", "ngram", "--out", str(out)]
     assert run([*argv, "--k", "2", "--prompt-lookup-min", "2", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    # a: from 1 2 on, the prompt gives 3 4 and then 5 9: with K=2, steps of 1, 3 and 1 tokens; b: 1 and 1.
+    # a: behind 1 2 the prompt has 3 4, all right, so K=1 makes steps of 1, 2, 2 tokens and K=2 of 1, 3, 1
+    # (behind 1 2 3 4 5 it has 9 1, both wrong); b drafts nothing: 1, 1.
     assert record["walk"] == [
-        {"k": 1, "tokens": 7 / 6, "drafted": 3 / 6},
+        {"k": 1, "tokens": 7 / 5, "drafted": 2 / 5},
         {"k": 2, "tokens": 7 / 5, "drafted": 4 / 5},
     ]
     assert (record["requests"], record["positions"]) == (2, 9)
     traces = load_traces(out)
     assert traces.request_id.tolist() == ["a", "b"]
-    assert traces.proposers["ngram"].acc.tolist() == [1, 1, 3, 2, 1, 1, 1, 1, 1]
+    assert traces.proposers["ngram"].acc.tolist() == [1, 1, 3, 3, 2, 1, 1, 1, 1]
 
 
 def test_suffix_knows_earlier_outputs_unless_told_not_to(
@@ -57,7 +58,7 @@ def test_the_table_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     assert "ngram: 2 requests, 9 positions" in shown
     assert [line.split() for line in shown.splitlines()[2:4]] == [
-        ["1", "1.167", "0.500"],
+        ["1", "1.400", "0.400"],
         ["2", "1.400", "0.800"],
     ]
 

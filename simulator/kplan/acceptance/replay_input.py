@@ -112,13 +112,16 @@ def read_requests(
     )
     prefix = labels if dataset is None else None
     dropped = len(rows) - len(kept)
+    notes = [f"{dropped} rows without output were left out"] if dropped else []
+    if encode is not None:
+        notes.append("text was tokenized as it stands: a chat template counts only where the prompts hold it")
     return Requests(
         request_id=tuple(_name(names, prefix, int(rows[i])) for i in kept),
         prompts=tuple(prompts[i] for i in kept),
         outputs=tuple(outputs[i] for i in kept),
         source=file if dataset is None else f"{file}, {dataset}",
         tokenizer=tokenizer,
-        notes=(f"{dropped} rows without output were left out",) if dropped else (),
+        notes=tuple(notes),
     )
 
 

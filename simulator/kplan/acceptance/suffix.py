@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kplan.acceptance.suffix_tree import END, SuffixTree, append, find, new_tree, restart, with_room
 from kplan.acceptance.trace import MAX_K
 from kplan.errors import InputError
+from kplan.jit import bare
 
 _CHUNK_TOKENS = 256
 
@@ -114,7 +114,7 @@ class SuffixReplay:
         return base
 
 
-@njit(cache=True, nogil=True)
+@bare
 def _replay(
     own: SuffixTree,
     earlier: SuffixTree,
@@ -151,7 +151,7 @@ def _replay(
         acc[i] = min(hits + 1, len(text) - known)
 
 
-@njit(cache=True)
+@bare
 def _best(
     tree: SuffixTree,
     store: NDArray[np.int32],
@@ -173,7 +173,7 @@ def _best(
         if m <= inside:
             node = np.int64(tree.active[m])
         else:
-            node, behind = find(tree, store, limit, text[known - m : known])
+            node, behind = find(tree, store, limit, text, known - m, known)
         if node < 0:  # it occurs nowhere else, so nothing is known to follow it
             break
         most = min(k, int(m * factor + 1e-6))
@@ -183,7 +183,7 @@ def _best(
     return best, offer, hits
 
 
-@njit(cache=True)
+@bare
 def _draft(
     tree: SuffixTree,
     store: NDArray[np.int32],

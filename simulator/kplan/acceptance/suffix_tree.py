@@ -14,22 +14,25 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
-from numba.typed import Dict
 from numpy.typing import NDArray
+
+from kplan.jit import bare, inline
 
 ROOT = 0
 END = -1
 """Stands between the sequences of a tree; no token has this id."""
 
 _NODES, _GROUPS, _FREE = range(3)
+_EMPTY = -1
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SuffixTree(NamedTuple):
     """State of a tree of ``n`` node slots; the functions below change its arrays in place.
 
     Attributes:
-        children: node * 2**32 + token -> child.
+        keys: (h,) hash table with linear probing: node * 2**32 + token of a child, -1 where free.
+        children: (h,) the child.
         counts: (n,) occurrences of the string.
         token: (n,) its last token.
         first: (n,) continuation of the highest count, -1: none.
@@ -44,7 +47,8 @@ class SuffixTree(NamedTuple):
         active: (depth + 1,) node of the last d tokens of the growing sequence; -1: they occur nowhere else.
     """
 
-    children: Any
+    keys: NDArray[np.int64]
+    children: NDArray[np.int32]
     counts: NDArray[np.int32]
     token: NDArray[np.int32]
     first: NDArray[np.int32]
@@ -69,10 +73,8 @@ def new_tree(depth: int) -> SuffixTree:
     }
     for name in ("first", "last", "after", "before", "ref"):
         arrays[name][ROOT] = -1
-    children = Dict.empty(types.int64, types.int32)
-    tree = SuffixTree(
-        children=children, used=np.array([1, 0, 0]), active=np.empty(depth + 1, np.int32), **arrays
-    )
+    arrays["keys"], arrays["children"] = _table(1)
+    tree = SuffixTree(used=np.array([1, 0, 0]), active=np.empty(depth + 1, np.int32), **arrays)
     restart(tree)
     return tree
 
@@ -89,7 +91,16 @@ def with_room(tree: SuffixTree, tokens: int) -> SuffixTree:
     if needed <= len(tree.counts):
         return tree
     size = max(needed, 3 * len(tree.counts) // 2)
-    return tree._replace(**{name: _longer(getattr(tree, name), size) for name in _PER_NODE})
+    keys, children = _table(size)
+    _move(tree.keys, tree.children, keys, children)
+    arrays = {name: _longer(getattr(tree, name), size) for name in _PER_NODE}
+    return tree._replace(keys=keys, children=children, **arrays)
+
+
+def _table(nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """An empty hash table that is at most half full with ``nodes``; its size is a power of two."""
+    size = 1 << (2 * nodes).bit_length()
+    return np.full(size, _EMPTY, np.int64), np.empty(size, np.int32)
 
 
 def _longer(values: NDArray[Any], size: int) -> NDArray[Any]:
@@ -98,7 +109,35 @@ def _longer(values: NDArray[Any], size: int) -> NDArray[Any]:
     return longer
 
 
-@njit(cache=True)
+@inline
+def _key(node: int | np.int64, token: int) -> np.int64:
+    return (np.int64(node) << 32) | np.int64(token)
+
+
+@inline
+def _slot(keys: NDArray[np.int64], key: np.int64) -> np.int64:
+    """Where ``key`` is in the table, or where it would be put."""
+    at = np.int64((np.uint64(key) * _SPREAD) >> np.uint64(32)) & (len(keys) - 1)
+    while keys[at] not in (key, _EMPTY):
+        at = (at + 1) & (len(keys) - 1)
+    return at
+
+
+@bare
+def _move(
+    keys: NDArray[np.int64],
+    children: NDArray[np.int32],
+    to_keys: NDArray[np.int64],
+    to_children: NDArray[np.int32],
+) -> None:
+    """Copy one table into another, empty one."""
+    for i in range(len(keys)):
+        if keys[i] != _EMPTY:
+            slot = _slot(to_keys, keys[i])
+            to_keys[slot], to_children[slot] = keys[i], children[i]
+
+
+@bare
 def append(tree: SuffixTree, store: NDArray[np.int32], at: int) -> None:
     """Add ``store[at]`` to the growing sequence, whose earlier tokens stand before it in ``store``."""
     depth = len(tree.active) - 1
@@ -106,9 +145,9 @@ def append(tree: SuffixTree, store: NDArray[np.int32], at: int) -> None:
         node = tree.active[d]
         grown = -1
         if node >= 0:
-            key = (np.int64(node) << 32) | np.int64(store[at])
-            if key in tree.children:
-                grown = tree.children[key]
+            slot = _slot(tree.keys, _key(node, store[at]))
+            if tree.keys[slot] != _EMPTY:
+                grown = tree.children[slot]
                 _count_up(tree, node, grown)
                 behind = tree.ref[grown]
                 if behind >= 0 and d + 1 < depth:
@@ -120,36 +159,38 @@ def append(tree: SuffixTree, store: NDArray[np.int32], at: int) -> None:
         tree.active[d + 1] = grown
 
 
-@njit(cache=True)
+@bare
 def find(
-    tree: SuffixTree, store: NDArray[np.int32], limit: int, tokens: NDArray[np.int32]
+    tree: SuffixTree, store: NDArray[np.int32], limit: int, text: NDArray[np.int32], start: int, stop: int
 ) -> tuple[np.int64, np.int64]:
-    """Node of a string of fewer tokens than the depth, and where in ``store`` it goes on if that is no node.
+    """Node of ``text[start:stop]``, shorter than the depth, and where in ``store`` it goes on.
 
     Returns:
         (node, at): node -1 if the string does not occur; at -1 if the continuations are the node's.
     """
     node, at = np.int64(ROOT), np.int64(-1)
-    for token in tokens:
+    for i in range(start, stop):
         if at < 0:
             at = tree.ref[node]
         if at >= 0:
-            if at >= limit or store[at] != token:
+            if at >= limit or store[at] != text[i]:
                 return np.int64(-1), np.int64(-1)
             at += 1
             continue
-        key = (np.int64(node) << 32) | np.int64(token)
-        if key not in tree.children:
+        slot = _slot(tree.keys, _key(node, text[i]))
+        if tree.keys[slot] == _EMPTY:
             return np.int64(-1), np.int64(-1)
-        node = np.int64(tree.children[key])
+        node = np.int64(tree.children[slot])
     return node, at
 
 
-@njit(cache=True)
+@bare
 def _add(tree: SuffixTree, parent: int, token: int, ref: int) -> None:
     node = tree.used[_NODES]
     tree.used[_NODES] += 1
-    tree.children[(np.int64(parent) << 32) | np.int64(token)] = np.int32(node)
+    key = _key(parent, token)
+    slot = _slot(tree.keys, key)
+    tree.keys[slot], tree.children[slot] = key, node
     tree.counts[node], tree.token[node], tree.ref[node] = 1, token, ref
     tree.first[node], tree.last[node] = -1, -1
     _link(tree, parent, node, -1)
@@ -160,7 +201,7 @@ def _add(tree: SuffixTree, parent: int, token: int, ref: int) -> None:
         _lead(tree, node)
 
 
-@njit(cache=True)
+@bare
 def _count_up(tree: SuffixTree, parent: int, node: int) -> None:
     """One more occurrence of ``node``; it moves to its place among the continuations of ``parent``."""
     count, group = tree.counts[node], tree.group[node]
@@ -193,7 +234,7 @@ def _count_up(tree: SuffixTree, parent: int, node: int) -> None:
         _lead(tree, node)
 
 
-@njit(cache=True)
+@inline
 def _lead(tree: SuffixTree, node: int) -> None:
     """Put ``node`` into a group of its own."""
     if tree.used[_FREE] > 0:
@@ -205,7 +246,7 @@ def _lead(tree: SuffixTree, node: int) -> None:
     tree.group[node], tree.leader[group] = group, node
 
 
-@njit(cache=True)
+@inline
 def _unlink(tree: SuffixTree, parent: int, node: int) -> None:
     above, below = tree.before[node], tree.after[node]
     if above >= 0:
@@ -218,7 +259,7 @@ def _unlink(tree: SuffixTree, parent: int, node: int) -> None:
         tree.last[parent] = above
 
 
-@njit(cache=True)
+@inline
 def _link(tree: SuffixTree, parent: int, node: int, below: int) -> None:
     """Into the list of ``parent`` before ``below``; at the end if that is -1."""
     above = tree.before[below] if below >= 0 else tree.last[parent]
