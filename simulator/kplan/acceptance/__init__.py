@@ -8,7 +8,7 @@ from kplan.acceptance.model_file import load_model, save_model, to_json
 from kplan.acceptance.ngram import replay_ngram
 from kplan.acceptance.statistics import WalkShape, compare, walk_shape
 from kplan.acceptance.store import save_traces
-from kplan.acceptance.trace import MAX_K, ProposerTrace, TraceSet
+from kplan.acceptance.trace import MAX_K, ProposerTrace, TraceSet, need_every_position
 from kplan.acceptance.walk import WalkStats, oracle_walk, step_tokens, walk
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "load_model",
     "load_traces",
     "match_walk",
+    "need_every_position",
     "oracle_walk",
     "replay_ngram",
     "save_model",
