@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from kplan.acceptance import TraceModel, TraceSet
+    from kplan.acceptance import AcceptanceFigures, TraceModel, TraceSet
 
 app = typer.Typer(
     name="traces",
@@ -27,14 +27,54 @@ Holdout = Annotated[bool, typer.Option("--holdout/--no-holdout", help="fit a hal
 
 
 @app.command("import")
-def import_(file: File, out: Out, dataset: Dataset = None, json: Json = False) -> int:
-    """Convert a recording into kplan's own trace file."""
-    from kplan.acceptance import load_traces, save_traces
+def import_(
+    file: File,
+    out: Out,
+    dataset: Dataset = None,
+    proposer: Annotated[
+        str | None, typer.Option("--proposer", help="what drafted, where the file does not say it")
+    ] = None,
+    recorded_k: Annotated[
+        int | None,
+        typer.Option("--recorded-k", min=1, max=254, help="drafts a step, where the file does not say"),
+    ] = None,
+    tokenizer: Annotated[str, typer.Option("--tokenizer", help="name of the tokenizer, for the record")] = "",
+    figures: Annotated[
+        bool, typer.Option("--figures", help="pool a server's steps into a histogram (JSON)")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Convert a recording into kplan's own trace file, or into figures where the source keeps no steps.
 
-    traces = load_traces(file, dataset)
-    save_traces(traces, out)
-    _say(json, {"out": str(out), **_counts(traces)}, [f"{len(traces)} requests -> {out}", *traces.notes])
+    Known by content: SpecDecode-Bench JSONL, the reference parquet, JSONL of vLLM's per-request metrics, of
+    SGLang's meta_info or of aiperf, a result of vllm bench serve, and a CSV of steps.
+    """
+    from kplan.acceptance import AcceptanceFigures, ImportOptions, load_acceptance, save_figures, save_traces
+    from kplan.cli.paths import check_outputs
+
+    check_outputs({"--out": out}, [file])
+    found = load_acceptance(file, dataset, ImportOptions(proposer, recorded_k, tokenizer, figures))
+    _check_suffix(out, ".json" if isinstance(found, AcceptanceFigures) else ".parquet")
+    if isinstance(found, AcceptanceFigures):
+        save_figures(found, out)
+        record, line = (
+            _figures_record(found),
+            f"{found.kind} of {found.proposer}, K={found.recorded_k} -> {out}",
+        )
+    else:
+        save_traces(found, out)
+        record, line = _counts(found), f"{len(found)} requests -> {out}"
+    _say(json, {"out": str(out), **record}, [line, *found.notes])
     return 0
+
+
+def _check_suffix(out: Path, needed: str) -> None:
+    """Traces are parquet and figures JSON: the other name would be read as the other thing."""
+    from kplan.errors import InputError
+
+    if out.suffix in {".json", ".parquet"} and out.suffix != needed:
+        kept = "figures, no steps" if needed == ".json" else "traces"
+        raise InputError("--out", str(out), f"the file holds {kept}", f"name a {needed} file")
 
 
 @app.command("describe")
@@ -163,6 +203,20 @@ def _counts(traces: TraceSet) -> dict[str, Any]:
         "tokenizer": traces.tokenizer,
         "positions": {name: len(trace.acc) for name, trace in traces.proposers.items()},
         "notes": list(traces.notes),
+    }
+
+
+def _figures_record(figures: AcceptanceFigures) -> dict[str, Any]:
+    return {
+        "proposer": figures.proposer,
+        "kind": str(figures.kind),
+        "recorded_k": figures.recorded_k,
+        "values": list(figures.values),
+        "acceptance_length": figures.acceptance_length,
+        "steps": figures.steps,
+        "requests": figures.requests,
+        "source": figures.provenance.source,
+        "notes": list(figures.notes),
     }
 
 
