@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kplan.cli import traces_import
+
 if TYPE_CHECKING:
-    from kplan.acceptance import AcceptanceFigures, TraceModel, TraceSet
+    from kplan.acceptance import TraceModel
 
 app = typer.Typer(
     name="traces",
@@ -16,6 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+traces_import.register(app)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="trace file (kplan parquet, JSONL ...)")]
 Dataset = Annotated[str | None, typer.Option("--dataset", help="which data set of a file that holds several")]
@@ -24,81 +27,6 @@ Out = Annotated[Path, typer.Option("--out", help="file to write")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
 KeepLoopy = Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate outputs too")]
 Holdout = Annotated[bool, typer.Option("--holdout/--no-holdout", help="fit a half, test on the other")]
-
-
-@app.command("import")
-def import_(
-    file: File,
-    out: Out,
-    dataset: Dataset = None,
-    proposer: Annotated[
-        str | None, typer.Option("--proposer", help="what drafted, where the file does not say it")
-    ] = None,
-    recorded_k: Annotated[
-        int | None,
-        typer.Option("--recorded-k", min=1, max=254, help="drafts a step, where the file does not say"),
-    ] = None,
-    tokenizer: Annotated[str, typer.Option("--tokenizer", help="name of the tokenizer, for the record")] = "",
-    figures: Annotated[
-        bool, typer.Option("--figures", help="pool a server's steps into a histogram (JSON)")
-    ] = False,
-    json: Json = False,
-) -> int:
-    """Convert a recording into kplan's own trace file, or into figures where the source keeps no steps.
-
-    Known by content: SpecDecode-Bench JSONL, the reference parquet, JSONL of vLLM's per-request metrics, of
-    SGLang's meta_info or of aiperf, a result of vllm bench serve, and a CSV of steps.
-    """
-    from kplan.acceptance import AcceptanceFigures, ImportOptions, load_acceptance, save_figures, save_traces
-    from kplan.cli.paths import check_outputs
-
-    check_outputs({"--out": out}, [file])
-    found = load_acceptance(file, dataset, ImportOptions(proposer, recorded_k, tokenizer, figures))
-    _check_suffix(out, ".json" if isinstance(found, AcceptanceFigures) else ".parquet")
-    if isinstance(found, AcceptanceFigures):
-        save_figures(found, out)
-        record, line = (
-            _figures_record(found),
-            f"{found.kind} of {found.proposer}, K={found.recorded_k} -> {out}",
-        )
-    else:
-        save_traces(found, out)
-        record, line = _counts(found), f"{len(found)} requests -> {out}"
-    _say(json, {"out": str(out), **record}, [line, *found.notes])
-    return 0
-
-
-def _check_suffix(out: Path, needed: str) -> None:
-    """Traces are parquet and figures JSON: the other name would be read as the other thing."""
-    from kplan.errors import InputError
-
-    if out.suffix in {".json", ".parquet"} and out.suffix != needed:
-        kept = "figures, no steps" if needed == ".json" else "traces"
-        raise InputError("--out", str(out), f"the file holds {kept}", f"name a {needed} file")
-
-
-@app.command("describe")
-def describe(file: File, dataset: Dataset = None, json: Json = False) -> int:
-    """Acceptance by K along the walk, persistence, spread between requests, and what the importer met."""
-    from kplan.acceptance import load_traces
-    from kplan.acceptance.describe import describe as measure
-    from kplan.cli.output import print_json, print_table
-
-    traces = load_traces(file, dataset)
-    found = measure(traces)
-    if json:
-        print_json({**_counts(traces), "proposers": found})
-        return 0
-    for name, facts in found.items():
-        rows = [[str(row["k"]), *(_number(row[key]) for key in list(row)[1:])] for row in facts["walk"]]
-        columns = ["K", "tokens/step", "drafted/step", "first kept", "oracle drafts", "lag 1", "request SD"]
-        title = (
-            f"{name}: {facts['requests']} requests, {facts['positions']} positions, K={facts['recorded_k']}"
-        )
-        print_table(title, columns, rows)
-    for note in traces.notes:
-        typer.echo(f"note: {note}", err=True)
-    return 0
 
 
 @app.command("fit")
@@ -195,31 +123,6 @@ def _by_k(texts: list[str]) -> dict[int, float]:
     return pairs
 
 
-def _counts(traces: TraceSet) -> dict[str, Any]:
-    return {
-        "requests": len(traces),
-        "source": traces.provenance.source,
-        "kind": str(traces.provenance.kind),
-        "tokenizer": traces.tokenizer,
-        "positions": {name: len(trace.acc) for name, trace in traces.proposers.items()},
-        "notes": list(traces.notes),
-    }
-
-
-def _figures_record(figures: AcceptanceFigures) -> dict[str, Any]:
-    return {
-        "proposer": figures.proposer,
-        "kind": str(figures.kind),
-        "recorded_k": figures.recorded_k,
-        "values": list(figures.values),
-        "acceptance_length": figures.acceptance_length,
-        "steps": figures.steps,
-        "requests": figures.requests,
-        "source": figures.provenance.source,
-        "notes": list(figures.notes),
-    }
-
-
 def _fit_lines(model: TraceModel) -> list[str]:
     missing = float("nan")
     return [
@@ -230,10 +133,6 @@ def _fit_lines(model: TraceModel) -> list[str]:
         for name in ("in_sample", "holdout")
         for row in model.facts.get(name, ())
     ]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _say(json: bool, record: dict[str, Any], lines: list[str]) -> None:
