@@ -114,24 +114,20 @@ class StepCollector:
         return self._traces(source)
 
     def _traces(self, source: str) -> TraceSet:
-        seen = np.concatenate(self._seen)
-        offered = np.where(seen > 0, seen.astype(np.int64) - 1, 0).astype(np.uint8)
-        lengths = np.array([len(row) for row in self._seen], np.int64)
-        trace = pack(
-            self._acc,
-            np.split(offered, np.cumsum(lengths)[:-1]) if self.lookup else None,
-            np.ones(len(self._ids), np.bool_),
-            self._recorded_k(),
-            self._seen,
-        )
-        known = int(np.count_nonzero(seen))
+        offered = [np.maximum(row, 1) - np.uint8(1) for row in self._seen] if self.lookup else None
+        everyone = np.ones(len(self._ids), np.bool_)
+        trace = pack(self._acc, offered, everyone, self._recorded_k(), self._seen)
+        known = sum(int(np.count_nonzero(row)) for row in self._seen)
         return TraceSet(
             request_id=np.array(self._ids, dtype=np.str_),
             prompt_len=np.array(self._prompt_len, np.int32),
             proposers={self.proposer: trace},
             provenance=Provenance(Kind.MEASURED, source, "steps that a server took"),
             tokenizer=self.options.tokenizer,
-            notes=(f"{known} of {len(seen)} positions are known: those where a step stood", *self._notes()),
+            notes=(
+                f"{known} of {len(trace.acc)} positions are known: those where a step stood",
+                *self._notes(),
+            ),
         )
 
     def _figures(self, source: str) -> AcceptanceFigures:
