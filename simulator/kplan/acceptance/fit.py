@@ -140,6 +140,8 @@ def _usable(traces: TraceSet, proposer: str, keep_loopy: bool) -> tuple[Proposer
     if proposer not in traces.proposers:
         raise InputError("proposer", proposer, f"the traces have {', '.join(sorted(traces.proposers))}")
     trace = traces.proposers[proposer]
+    if trace.seen is not None:
+        raise InputError("trace", "a recording of steps", "a fit needs every position", "replay token ids")
     loopy = np.zeros(len(traces), np.bool_) if traces.loopy is None or keep_loopy else traces.loopy
     keep = np.flatnonzero(~loopy & (trace.output_len > 1))
     if len(keep) < MIN_REQUESTS:

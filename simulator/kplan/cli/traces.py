@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kplan.cli import traces_replay
+from kplan.cli import traces_import, traces_replay
 
 if TYPE_CHECKING:
-    from kplan.acceptance import TraceModel, TraceSet
+    from kplan.acceptance import TraceModel
 
 app = typer.Typer(
     name="traces",
@@ -18,6 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+traces_import.register(app)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="trace file (kplan parquet, JSONL ...)")]
 Dataset = Annotated[str | None, typer.Option("--dataset", help="which data set of a file that holds several")]
@@ -28,41 +29,6 @@ KeepLoopy = Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate
 Holdout = Annotated[bool, typer.Option("--holdout/--no-holdout", help="fit a half, test on the other")]
 
 app.command("replay")(traces_replay.replay)
-
-
-@app.command("import")
-def import_(file: File, out: Out, dataset: Dataset = None, json: Json = False) -> int:
-    """Convert a recording into kplan's own trace file."""
-    from kplan.acceptance import load_traces, save_traces
-
-    traces = load_traces(file, dataset)
-    save_traces(traces, out)
-    _say(json, {"out": str(out), **_counts(traces)}, [f"{len(traces)} requests -> {out}", *traces.notes])
-    return 0
-
-
-@app.command("describe")
-def describe(file: File, dataset: Dataset = None, json: Json = False) -> int:
-    """Acceptance by K along the walk, persistence, spread between requests, and what the importer met."""
-    from kplan.acceptance import load_traces
-    from kplan.acceptance.describe import describe as measure
-    from kplan.cli.output import print_json, print_table
-
-    traces = load_traces(file, dataset)
-    found = measure(traces)
-    if json:
-        print_json({**_counts(traces), "proposers": found})
-        return 0
-    for name, facts in found.items():
-        rows = [[str(row["k"]), *(_number(row[key]) for key in list(row)[1:])] for row in facts["walk"]]
-        columns = ["K", "tokens/step", "drafted/step", "first kept", "oracle drafts", "lag 1", "request SD"]
-        title = (
-            f"{name}: {facts['requests']} requests, {facts['positions']} positions, K={facts['recorded_k']}"
-        )
-        print_table(title, columns, rows)
-    for note in traces.notes:
-        typer.echo(f"note: {note}", err=True)
-    return 0
 
 
 @app.command("fit")
@@ -159,17 +125,6 @@ def _by_k(texts: list[str]) -> dict[int, float]:
     return pairs
 
 
-def _counts(traces: TraceSet) -> dict[str, Any]:
-    return {
-        "requests": len(traces),
-        "source": traces.provenance.source,
-        "kind": str(traces.provenance.kind),
-        "tokenizer": traces.tokenizer,
-        "positions": {name: len(trace.acc) for name, trace in traces.proposers.items()},
-        "notes": list(traces.notes),
-    }
-
-
 def _fit_lines(model: TraceModel) -> list[str]:
     missing = float("nan")
     return [
@@ -180,10 +135,6 @@ def _fit_lines(model: TraceModel) -> list[str]:
         for name in ("in_sample", "holdout")
         for row in model.facts.get(name, ())
     ]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _say(json: bool, record: dict[str, Any], lines: list[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kplan.acceptance import ProposerTrace, TraceSet, load_traces
+from kplan.acceptance import ProposerTrace, TraceSet, load_traces, need_every_position
 from kplan.config.scenario import Scenario
 from kplan.errors import InputError
 from kplan.profiles import Model
@@ -132,6 +132,7 @@ def proposer_trace(traces: TraceSet, name: str) -> ProposerTrace:
     if name not in traces.proposers:
         have = ", ".join(sorted(traces.proposers))
         raise InputError("--proposer", name, "is not in the trace file", f"it has: {have}")
+    need_every_position(traces.proposers[name], "a simulation")
     return traces.proposers[name]
 
 
