@@ -9,10 +9,12 @@ from kplan.acceptance.ngram import replay_ngram
 from kplan.acceptance.statistics import WalkShape, compare, walk_shape
 from kplan.acceptance.store import save_traces
 from kplan.acceptance.trace import MAX_K, ProposerTrace, TraceSet
+from kplan.acceptance.tree import DraftTree, draft_tree, ratios_of, tree_model
 from kplan.acceptance.walk import WalkStats, oracle_walk, step_tokens, walk
 
 __all__ = [
     "MAX_K",
+    "DraftTree",
     "Lookup",
     "ProposerTrace",
     "TraceModel",
@@ -20,16 +22,19 @@ __all__ = [
     "WalkShape",
     "WalkStats",
     "compare",
+    "draft_tree",
     "fit",
     "load_model",
     "load_traces",
     "match_walk",
     "oracle_walk",
+    "ratios_of",
     "replay_ngram",
     "save_model",
     "save_traces",
     "step_tokens",
     "to_json",
+    "tree_model",
     "walk",
     "walk_shape",
 ]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kplan.cli.traces_tree import derive_tree
+
 if TYPE_CHECKING:
     from kplan.acceptance import TraceModel, TraceSet
 
@@ -24,6 +26,8 @@ Out = Annotated[Path, typer.Option("--out", help="file to write")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
 KeepLoopy = Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate outputs too")]
 Holdout = Annotated[bool, typer.Option("--holdout/--no-holdout", help="fit a half, test on the other")]
+
+app.command("tree")(derive_tree)
 
 
 @app.command("import")
