@@ -134,7 +134,7 @@ def test_a_model_of_another_tree_is_refused(tmp_path: Path) -> None:
     save_model(made, tmp_path / "tree.json")
     own = replace(workload, models={**workload.models, "eagle3-tree": tmp_path / "tree.json"})
     drafter = load_drafter("eagle3-tree", load_target("llama-3.1-8b"))
-    with pytest.raises(InputError, match="'verified': 7.*the tree served is .*'verified': 5"):
+    with pytest.raises(InputError, match=r"'verified': 7.*the tree served is .*'verified': 5"):
         own.drafted_by(drafter)
     assert own.drafted_by(replace(drafter, tree=Tree(3, 2, 7))) is own
 
