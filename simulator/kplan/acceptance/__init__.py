@@ -11,11 +11,13 @@ from kplan.acceptance.ngram import replay_ngram
 from kplan.acceptance.statistics import WalkShape, compare, walk_shape
 from kplan.acceptance.store import save_traces
 from kplan.acceptance.trace import MAX_K, ProposerTrace, TraceSet, need_every_position
+from kplan.acceptance.tree import DraftTree, draft_tree, ratios_of, tree_model
 from kplan.acceptance.walk import WalkStats, oracle_walk, step_tokens, walk
 
 __all__ = [
     "MAX_K",
     "AcceptanceFigures",
+    "DraftTree",
     "FiguresKind",
     "ImportOptions",
     "Lookup",
@@ -25,6 +27,7 @@ __all__ = [
     "WalkShape",
     "WalkStats",
     "compare",
+    "draft_tree",
     "fit",
     "load_acceptance",
     "load_figures",
@@ -33,12 +36,14 @@ __all__ = [
     "match_walk",
     "need_every_position",
     "oracle_walk",
+    "ratios_of",
     "replay_ngram",
     "save_figures",
     "save_model",
     "save_traces",
     "step_tokens",
     "to_json",
+    "tree_model",
     "walk",
     "walk_shape",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kplan.cli import traces_import, traces_replay
+from kplan.cli.traces_tree import derive_tree
 
 if TYPE_CHECKING:
     from kplan.acceptance import TraceModel
@@ -29,6 +30,7 @@ KeepLoopy = Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate
 Holdout = Annotated[bool, typer.Option("--holdout/--no-holdout", help="fit a half, test on the other")]
 
 app.command("replay")(traces_replay.replay)
+app.command("tree")(derive_tree)
 
 
 @app.command("fit")

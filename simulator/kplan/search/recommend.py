@@ -90,10 +90,11 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     if setup.lengths.longest_output < 2:
         raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
     sample = draw_requests(setup, POOL, scenario.seed)
-    curve = walk_curve(sample.trace, scenario.max_k)
+    max_k, tree = setup.scenario.max_k, setup.drafter.tree
+    curve = walk_curve(sample.trace, max_k, tree)
     rate = rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context)
     table = greedy_table(rate)
-    specs = candidate_specs(table, scenario.max_k)
+    specs = candidate_specs(table, max_k, tree)
     check_room(setup, specs)
     sizing = Sizing(setup, specs, sample, progress)
     judged = sizing.judge()

@@ -182,7 +182,7 @@ def _bound_text(chosen: Evaluated, points: Sequence[KCurvePoint], visited: tuple
     )
     k = fixed_k(chosen.spec.text)
     used = round(metrics.mean_k(chosen.runs)) if k is None else k
-    here = points[min(used, len(points) - 1)]
+    here = min(points, key=lambda point: abs(point.k - used))
     turn = next((point.k for point in points if point.bound == "compute"), None)
     text += f" At K = {here.k} the target pass is {here.bound}-bound"
     if turn is None:
@@ -255,8 +255,9 @@ def _rivals(judged: Judged, chosen: Evaluated) -> list[str]:
 
 
 def _oracle_gap(judged: Judged, chosen: Evaluated) -> list[str]:
-    off, oracle = judged.named("off"), judged.named("oracle")
-    bound = paired_speedup(off, oracle)
+    off = judged.named("off")
+    oracle = next((done for done in judged.all if done.spec.name == "oracle"), None)
+    bound = None if oracle is None else paired_speedup(off, oracle)
     mine = paired_speedup(off, chosen)
     if bound is None or mine is None or bound[0] <= 1:
         return []
