@@ -8,9 +8,9 @@ columns are lookup 3..7; those of another lookup (``acc_ngram_2_5``) become the 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from kplan.acceptance.columns import Row, TraceBuilder, acceptance, integers
 from kplan.acceptance.heads import RECORDED_HEAD, with_aliases
@@ -18,6 +18,9 @@ from kplan.acceptance.store import read_table
 from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
 from kplan.provenance import Kind, Provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RECORDED_K = 20
 COLUMNS = frozenset(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 from kplan.config.plan import Stat, TimeSplit
 from kplan.engine.state import (
@@ -53,7 +53,7 @@ def mean_interval(values: F64, center: float | None = None) -> tuple[float, floa
     if len(values) < 2:
         return None
     mid = float(np.mean(values)) if center is None else center
-    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
+    half = float(stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(len(values)))
     return max(mid - half, 0.0), mid + half
 
 

@@ -97,7 +97,13 @@ def evaluate(
     Args:
         sustained: its rate over all replicas (see kplan.simulate.sustained).
     """
-    runs = tuple(for_each(spec, lambda requests: run_policy(setup, spec, requests, replicas=replicas), drawn))
+    # the replications of a log differ in what is accepted alone
+    alike = is_off(spec) and setup.log is not None
+    runs = tuple(
+        for_each(
+            spec, lambda requests: run_policy(setup, spec, requests, replicas=replicas), drawn, alike=alike
+        )
+    )
     return Evaluated(spec, runs, sustained, saturated=overload(setup, runs, sustained.qps) > 0)
 
 

@@ -21,12 +21,17 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def for_each(spec: PolicySpec, run: Callable[[A], B], over: Iterable[A]) -> list[B]:
+def for_each(spec: PolicySpec, run: Callable[[A], B], over: Iterable[A], *, alike: bool = False) -> list[B]:
     """``run`` of every element, in order; at once in threads when ``spec`` runs without Python.
 
     A policy in Python is run one after the other: it would gain nothing, and may share what it should not.
+
+    Args:
+        alike: the elements differ in nothing that ``run`` reads, so one is run for all of them.
     """
     items = list(over)
+    if alike and items:
+        return [run(items[0])] * len(items)
     workers = min(cores(), len(items))
     if workers < 2 or not runs_compiled(spec.build()):
         return [run(item) for item in items]

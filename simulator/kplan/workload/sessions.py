@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -21,6 +20,8 @@ def follow_session(session: pa.Array) -> NDArray[np.int64]:
     Args:
         session: (n,) in order of arrival.
     """
+    import pandas as pd  # a fifth of a second to import, needed for sessions alone
+
     codes, _ = pd.factorize(session.to_numpy(zero_copy_only=False))
     order = np.argsort(codes, kind="stable")
     follows = np.full(len(codes), ALONE, np.int64)
@@ -44,6 +45,8 @@ def follow_parent(
         InputError: two requests of one id, or one without.
     """
     ids = request.to_numpy(zero_copy_only=False)
+    import pandas as pd
+
     twice = pd.Series(ids).duplicated().to_numpy() | pd.isna(ids)
     if twice.any():
         at = int(np.argmax(twice))
@@ -73,5 +76,7 @@ def shared_history(
     shared = np.minimum(prompt_len[before] + output_len[before], prompt_len[turns]) // unit
     for here, there, count in zip(offsets[turns], offsets[before], shared, strict=True):
         ids[here : here + count] = ids[there : there + count]
+    import pandas as pd
+
     dense, _ = pd.factorize(ids)
     return dense.astype(np.int32), offsets
