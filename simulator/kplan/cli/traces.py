@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kplan.cli.traces_fit import fit, fit_lines
+
 if TYPE_CHECKING:
-    from kplan.acceptance import TraceModel, TraceSet
+    from kplan.acceptance import TraceSet
 
 app = typer.Typer(
     name="traces",
@@ -16,6 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.command("fit")(fit)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="trace file (kplan parquet, JSONL ...)")]
 Dataset = Annotated[str | None, typer.Option("--dataset", help="which data set of a file that holds several")]
@@ -61,26 +64,6 @@ def describe(file: File, dataset: Dataset = None, json: Json = False) -> int:
     return 0
 
 
-@app.command("fit")
-def fit(
-    file: File,
-    proposer: Proposer,
-    out: Out,
-    dataset: Dataset = None,
-    keep_loopy: KeepLoopy = False,
-    holdout: Holdout = True,
-    json: Json = False,
-) -> int:
-    """Fit a trace model of one proposer and write it as JSON, with how well it fits."""
-    from kplan.acceptance import load_traces, save_model
-    from kplan.acceptance.judge import fit_judged
-
-    model = fit_judged(load_traces(file, dataset), proposer, keep_loopy=keep_loopy, holdout=holdout)
-    save_model(model, out)
-    _say(json, {"out": str(out), "proposer": proposer, **model.facts}, [*_fit_lines(model), f"wrote {out}"])
-    return 0
-
-
 @app.command("workload")
 def workload(
     file: File,
@@ -105,7 +88,7 @@ def workload(
         traces, name, summary, target=target, proposers=proposer, keep_loopy=keep_loopy, holdout=holdout
     )
     files = write_workload(built, models, out)
-    lines = [line for proposer, model in models.items() for line in (f"{proposer}:", *_fit_lines(model))]
+    lines = [line for proposer, model in models.items() for line in (f"{proposer}:", *fit_lines(model))]
     record = {"files": [str(f) for f in files], "models": {p: dict(m.facts) for p, m in models.items()}}
     _say(json, record, [*lines, *(f"wrote {f}" for f in files)])
     return 0
@@ -164,18 +147,6 @@ def _counts(traces: TraceSet) -> dict[str, Any]:
         "positions": {name: len(trace.acc) for name, trace in traces.proposers.items()},
         "notes": list(traces.notes),
     }
-
-
-def _fit_lines(model: TraceModel) -> list[str]:
-    missing = float("nan")
-    return [
-        f"{name.replace('_', ' ')} K={row['k']:.0f}: {row['real_acceptance_length']:.3f} tokens/step, "
-        f"model off by {row['acceptance_length_error']:+.1%}; "
-        f"lag-1 off by {row.get('lag1_error', missing):+.3f}; "
-        f"SD of requests off by {row.get('request_sd_error', missing):+.1%}"
-        for name in ("in_sample", "holdout")
-        for row in model.facts.get(name, ())
-    ]
 
 
 def _number(value: float | None) -> str:
