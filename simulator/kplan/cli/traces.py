@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kplan.cli import traces_import, traces_replay
+from kplan.cli.traces_fit import fit, fit_lines
 from kplan.cli.traces_tree import derive_tree
-
-if TYPE_CHECKING:
-    from kplan.acceptance import TraceModel
 
 app = typer.Typer(
     name="traces",
@@ -20,6 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 traces_import.register(app)
+app.command("fit")(fit)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="trace file (kplan parquet, JSONL ...)")]
 Dataset = Annotated[str | None, typer.Option("--dataset", help="which data set of a file that holds several")]
@@ -31,26 +30,6 @@ Holdout = Annotated[bool, typer.Option("--holdout/--no-holdout", help="fit a hal
 
 app.command("replay")(traces_replay.replay)
 app.command("tree")(derive_tree)
-
-
-@app.command("fit")
-def fit(
-    file: File,
-    proposer: Proposer,
-    out: Out,
-    dataset: Dataset = None,
-    keep_loopy: KeepLoopy = False,
-    holdout: Holdout = True,
-    json: Json = False,
-) -> int:
-    """Fit a trace model of one proposer and write it as JSON, with how well it fits."""
-    from kplan.acceptance import load_traces, save_model
-    from kplan.acceptance.judge import fit_judged
-
-    model = fit_judged(load_traces(file, dataset), proposer, keep_loopy=keep_loopy, holdout=holdout)
-    save_model(model, out)
-    _say(json, {"out": str(out), "proposer": proposer, **model.facts}, [*_fit_lines(model), f"wrote {out}"])
-    return 0
 
 
 @app.command("workload")
@@ -77,7 +56,7 @@ def workload(
         traces, name, summary, target=target, proposers=proposer, keep_loopy=keep_loopy, holdout=holdout
     )
     files = write_workload(built, models, out)
-    lines = [line for proposer, model in models.items() for line in (f"{proposer}:", *_fit_lines(model))]
+    lines = [line for proposer, model in models.items() for line in (f"{proposer}:", *fit_lines(model))]
     record = {"files": [str(f) for f in files], "models": {p: dict(m.facts) for p, m in models.items()}}
     _say(json, record, [*lines, *(f"wrote {f}" for f in files)])
     return 0
@@ -125,18 +104,6 @@ def _by_k(texts: list[str]) -> dict[int, float]:
         except ValueError as error:
             raise InputError("--acceptance-length", text, "K=TOKENS is needed, for example 3=2.79") from error
     return pairs
-
-
-def _fit_lines(model: TraceModel) -> list[str]:
-    missing = float("nan")
-    return [
-        f"{name.replace('_', ' ')} K={row['k']:.0f}: {row['real_acceptance_length']:.3f} tokens/step, "
-        f"model off by {row['acceptance_length_error']:+.1%}; "
-        f"lag-1 off by {row.get('lag1_error', missing):+.3f}; "
-        f"SD of requests off by {row.get('request_sd_error', missing):+.1%}"
-        for name in ("in_sample", "holdout")
-        for row in model.facts.get(name, ())
-    ]
 
 
 def _say(json: bool, record: dict[str, Any], lines: list[str]) -> None:

@@ -135,7 +135,7 @@ def caveats(setup: Setup, recorded_k: int) -> list[str]:
     """What a reader must know of the load, the acceptance and the step times behind it, a sentence each.
 
     Args:
-        recorded_k: K of the recording behind the acceptance; above it nothing was seen.
+        recorded_k: K of the recording or the figures behind the acceptance; above it nothing was seen.
     """
     found = []
     if target := _lender(setup):
@@ -151,7 +151,7 @@ def caveats(setup: Setup, recorded_k: int) -> list[str]:
         )
     if setup.scenario.max_k > recorded_k and setup.drafter.tree is None:
         found.append(
-            f"The acceptance was recorded at K = {recorded_k}: what is said of larger K is a lower bound."
+            f"The acceptance is known up to K = {recorded_k}: what is said of larger K is a lower bound."
         )
     return found + list(_load_told(setup)) + list(_unmeasured(setup))
 
