@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from kplan.acceptance import ProposerTrace, TraceSet, load_traces, save_traces
+from kplan.acceptance.columns import select
 from kplan.acceptance.store import METADATA_KEY
 from kplan.errors import InputError
 from tests.acceptance.made import set_of, trace_of, traces
@@ -110,7 +111,7 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     "undrafted": (put("p.drafted", lists([0, 0, 3], [0, 3])), "row 1, column p.acc[1]: got 2"),
     "prompt": (put("prompt_len", pa.array([1, -4], pa.int32())), "row 2, column prompt_len: got -4"),
     "column gone": (lambda table, _: table.drop_columns(["p.acc"]), "column p.acc: got 'no such column'"),
-    "schema": (meta(schema_version=2), "schema version: got 2"),
+    "schema": (meta(schema_version=3), "schema version: got 3"),
     "extra key": (meta(colour="red"), "metadata colour"),
     "alias": (meta(aliases={"q": "r"}), "q -> r"),
     "no rows": (lambda table, _: table.slice(0, 0), "holds no request"),
@@ -164,3 +165,53 @@ def test_a_million_positions_load_in_a_second(tmp_path: Path) -> None:
     found: TraceSet = load_traces(tmp_path / "t.parquet")
     assert time.perf_counter() - start < 1.0
     assert len(found.proposers["made"].acc) == n * length
+
+
+SEEN_DAMAGED: dict[str, tuple[Damage, str]] = {
+    "above K": (
+        put("p.seen", lists([0, 6, 0], [0, 3])),
+        "row 1, column p.seen[1]: got 6, recorded K + 1",
+    ),
+    "more than verified": (put("p.seen", lists([0, 1, 0], [0, 3])), "row 1, column p.acc[1]: got 2"),
+    "unknown and more": (put("p.seen", lists([0, 0, 0], [0, 3])), "row 1, column p.acc[1]: got 2"),
+    "short": (put("p.seen", lists([0, 5], [0, 3])), "row 1, column p.seen: got '2 values'"),
+    "null": (put("p.seen", lists([0, 5, None], [0, 3])), "row 1, column p.seen: got 'null'"),
+    "dtype": (put("p.seen", pa.array([[0.0], [1.5]])), "column p.seen: got 'list<"),
+    "gone": (lambda table, _: table.drop_columns(["p.seen"]), "column p.seen: got 'no such column'"),
+}
+
+
+@pytest.mark.parametrize(("damage", "expected"), SEEN_DAMAGED.values(), ids=SEEN_DAMAGED)
+def test_what_is_known_is_checked_too(tmp_path: Path, damage: Damage, expected: str) -> None:
+    path = tmp_path / "t.parquet"
+    trace = replace(trace_of([[1, 2, 1], [1, 1]], 4), seen=np.array([0, 5, 0, 0, 3], np.uint8))
+    save_traces(set_of(trace, "p"), path)
+    table = pq.read_table(path)
+    kept = table.schema.metadata
+    pq.write_table(damage(table, {}).replace_schema_metadata(kept), path)
+    with pytest.raises(InputError) as error:
+        load_traces(path)
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_of_version_1_is_read(tmp_path: Path) -> None:
+    """Version 1 had no ``has_seen``: every position was verified."""
+    path = tmp_path / "t.parquet"
+    save_traces(set_of(trace_of([[1, 2, 1]], 4), "p"), path)
+    table = pq.read_table(path)
+    record = json.loads(table.schema.metadata[METADATA_KEY])
+    record["schema_version"] = 1
+    for proposer in record["proposers"].values():
+        del proposer["has_seen"]
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(record).encode()}), path)
+    found = load_traces(path).proposers["p"]
+    assert found.acc.tolist() == [1, 2, 1]
+    assert found.seen is None
+
+
+def test_requests_selected_keep_what_is_known(tmp_path: Path) -> None:
+    trace = replace(trace_of([[1, 2, 1], [1, 1]], 4), seen=np.array([0, 5, 0, 0, 3], np.uint8))
+    chosen = select(trace, np.array([1, 0]))
+    assert chosen.seen is not None
+    assert chosen.seen.tolist() == [0, 3, 0, 5, 0]

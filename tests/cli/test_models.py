@@ -116,7 +116,6 @@ def test_a_scenario_names_files_beside_it(tmp_path: Path, capsys: pytest.Capture
         (["--model", "/no/such/config.json"], ["No such file"]),
         (["--hardware", "h100"], ["h100-sxm"]),
         (["--proposer", "mtp"], ["no multi-token-prediction layers"]),
-        (["--proposer", "eagle3-tree"], ["eagle3-tree", "--traces"]),
         (["--proposer", "self-kv"], ["self-kv", "--traces"]),
         (["--proposer", "ngram", "--drafter", "a/b"], ["--drafter", "no weights"]),
     ],
@@ -144,3 +143,42 @@ def test_profiles_lists_every_kind_with_how_it_is_known(capsys: pytest.CaptureFi
     assert "arXiv:2408.11049" in capsys.readouterr().out, "one kind is listed with its sources"
     assert run(["profiles", "hardwear"]) == 2
     assert "hardware, models" in capsys.readouterr().err
+
+
+def test_a_tree_is_run_at_its_own_k_with_an_acceptance_that_is_assumed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["simulate", "--engine", "sglang", "--proposer", "eagle3-tree", *TINY]
+    done = answer(capsys, *argv, "--policy", "fixed:5")
+    assert 1.0 < done["acceptance_length"] <= 4.0  # depth 3 and the bonus
+    assert any("derived from the chain of eagle3" in note for note in done["notes"])
+    assert not any("lower bound" in note for note in done["notes"])
+    for policy in ("fixed:3", "goodput"):
+        assert run([*argv, "--policy", policy]) == 2
+        told = capsys.readouterr().err
+        assert "verifies K = 5 at every step" in told
+        assert len(told.splitlines()) == 1
+
+
+def test_a_plan_with_a_tree_compares_its_k_with_off(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["recommend", "--engine", "sglang", "--proposer", "eagle3-tree", *TINY]
+    plan = answer(capsys, *argv)
+    assert [policy["name"] for policy in plan["policies"]] == ["off", "fixed:5"]
+    assert [point["k"] for point in plan["k_curve"]] == [0, 5]
+    assert plan["question"]["max_k"] == 5
+    acceptance = next(row for row in plan["assumptions"] if row["name"] == "acceptance")
+    assert acceptance["kind"] == "assumed"
+    assert "0.682" in acceptance["source"]
+
+
+def test_a_tree_is_derived_from_a_model_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chain = Path(kplan_profiles.__file__).parent / "workloads" / "gsm8k-eagle3.json"
+    argv = ["traces", "tree", str(chain), "--proposer", "my-tree", "--out", str(tmp_path / "tree.json")]
+    made = answer(capsys, *argv, "--tree", "4,2,7")
+    assert (made["proposer"], made["tree"]) == ("my-tree", {"depth": 4, "topk": 2, "verified": 7})
+    assert (tmp_path / "tree.json").is_file()
+    (tmp_path / "tree.json").unlink()
+    for tree, told in (("3,2", "DEPTH,TOPK,NODES"), ("3,2,0", "at least 1"), ("3,2,11", "drafts 10")):
+        assert run([*argv, "--tree", tree]) == 2
+        assert told in capsys.readouterr().err
+        assert not (tmp_path / "tree.json").exists()

@@ -86,7 +86,7 @@ def head(**fields: object) -> Drafter:
     return replace(load_drafter("eagle", load_model("llama-3.1-8b")), **fields)  # type: ignore[arg-type]  # passed through
 
 
-TREE = head(proposer="eagle-tree", tree=Tree(depth=3, topk=4))
+TREE = head(proposer="eagle-tree", tree=Tree(depth=3, topk=4, verified=20))
 PARALLEL = head(proposer="pard", kind=DrafterKind.PARALLEL, fused_hidden=0)
 SELF = head(proposer="self-kv", kind=DrafterKind.SELF, decoder=None, fused_hidden=0, kv_budget=512)
 MTP = head(

@@ -48,7 +48,7 @@ def test_mtp_is_refused_with_the_reason(layers: int, told: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("proposer", "tree", "nodes"),
-    [("eagle-tree", Tree(3, 2), 10), ("eagle3-tree4", Tree(3, 4), 36)],
+    [("eagle-tree", Tree(3, 2, 5), 10), ("eagle3-tree4", Tree(3, 4, 20), 36)],
 )
 def test_a_tree_uses_the_head_of_its_model(proposer: str, tree: Tree, nodes: int) -> None:
     model = load_model("llama-3.1-8b")

@@ -1,8 +1,10 @@
-"""The answer on the second source of GEMM times, and at longer contexts."""
+"""The answer on the second source of GEMM times, under other acceptance, and at longer contexts."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,9 @@ from kplan.latency import EngineTraits, LatencyModel
 from kplan.profiles import Calibration, load_calibration, load_drafter, load_hardware, load_model
 from kplan.search import recommend
 from kplan.search.candidates import WalkCurve, best_k, longer_context, rates
+from kplan.workload import load_workload
+from kplan.workload.build import write_workload
+from kplan.workload.figures import FigureKind, Figures, from_figures
 
 LOAD = {"concurrency": 128, "proposer": "eagle3", "workload": "gsm8k", "requests": 400, "replications": 1}
 
@@ -61,6 +66,33 @@ def test_a_slow_tensor_core_flips_the_choice_to_less_speculation(monkeypatch: py
 def test_one_source_of_times_has_no_band(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = _recommend_on(replace(load_calibration("h100-sxm"), gemm_alternate=None), monkeypatch)
     assert plan.answer.band is None
+
+
+def test_acceptance_known_by_figures_widens_the_answer(tmp_path: Path) -> None:
+    """Rounded to whole tokens, a mean of 2 may be anything from 1.5 to 2.5: no K holds for both."""
+    figures = Figures(FigureKind.MEAN, (2.0,), 3, rounding=0.5)
+    workload = load_workload("gsm8k")
+    model = from_figures(figures, "eagle3", workload, like="gsm8k-eagle3")
+    written = write_workload(replace(workload, name="mine"), {"eagle3": model}, tmp_path)
+    load = {**LOAD, "concurrency": 32, "workload": str(written[-1]), "replications": 2, "max_k": 3}
+    answer = recommend(make_scenario(load, "test")).answer
+    tpot = {band.source: band.tpot_ms for band in answer.acceptance}
+    assert list(tpot) == [
+        "as in instructcoder-eagle3", "as in sharegpt-eagle3", "figures -0.5", "figures +0.5",
+    ]  # fmt: skip
+    low, high = tpot["figures +0.5"], tpot["figures -0.5"]
+    assert low is not None
+    assert high is not None
+    assert low < high
+    told = re.search(r"TPOT is [0-9.]+ ms \(95% ([0-9.]+) to ([0-9.]+)\)", answer.words)
+    assert told is not None
+    assert float(told[1]) < low
+    assert high < float(told[2])
+    assert any("Only figures of the acceptance are known" in reason for reason in answer.why)
+
+
+def test_recorded_acceptance_leaves_nothing_open() -> None:
+    assert recommend(make_scenario({**LOAD, "max_k": 1}, "test")).answer.acceptance == ()
 
 
 def test_a_longer_context_raises_the_best_k_of_a_large_batch() -> None:

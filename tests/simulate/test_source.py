@@ -9,7 +9,7 @@ import pytest
 
 from kplan.config.scenario import make_scenario
 from kplan.errors import InputError
-from kplan.profiles import load_model
+from kplan.profiles import load_drafter, load_model
 from kplan.simulate import at_rate, default_requests, draw_requests, prepare
 from kplan.simulate.source import Source, admitted, mean_lengths, read_source, rows_of
 from kplan.workload import Prefix
@@ -32,7 +32,8 @@ def log(tmp_path: Path) -> Path:
 
 
 def _source(log: Path, **changes: object) -> Source:
-    return read_source(make_scenario({"replay": log, **changes}), load_model("llama-3.1-8b"))
+    model = load_model("llama-3.1-8b")
+    return read_source(make_scenario({"replay": log, **changes}), model, load_drafter("eagle3", model))
 
 
 def test_a_prompt_needs_room_for_one_token_and_an_output_ends_at_the_context() -> None:

@@ -7,7 +7,7 @@ caller has to say so in the provenance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -79,26 +79,75 @@ def match_walk(
         InputError: a K out of range, or lengths that no chain of drafts can have.
     """
     ks = _checked(lengths, model.recorded_k)
-    target = np.array([lengths[k] for k in ks])
-    sample = _sample(output_len)
-    group = np.minimum(np.searchsorted(ks, np.arange(1, cells.DEPTHS + 1)), len(ks) - 1)
-    rough = np.diff(np.eye(len(ks)), axis=0) / _SMOOTH_LOGIT  # differences of neighbouring shifts
 
-    def reach(shift: Floats) -> Floats:
-        trace = shift_depths(model, shift[group]).generate(_SEED, sample)
+    def measure(trace: ProposerTrace) -> Floats:
         return np.array([walk(trace, k).acceptance_length for k in ks])
 
-    shift = np.zeros(len(ks))
-    for _ in range(ROUNDS):  # Gauss-Newton
+    target = np.array([lengths[k] for k in ks])
+    matched, reached = _match(model, measure, target, ks, output_len)
+    return matched, {k: float(v) for k, v in zip(ks, reached, strict=True)}
+
+
+def match_depths(
+    model: TraceModel, marginal: Floats, output_len: NDArray[np.int32]
+) -> tuple[TraceModel, Floats]:
+    """Shift hazards until the walk at K = len(marginal) accepts at each depth what is given.
+
+    Args:
+        model: what to start from; of a proposer that always drafts.
+        marginal: (K,) share of steps whose drafts 1..d were all accepted, within (0, 1), not rising.
+        output_len: (n,) lengths of the outputs to walk over, cycled.
+
+    Returns:
+        The model, and the (K,) shares it reaches.
+
+    Raises:
+        InputError: more depths than the model has, or shares that no chain of drafts can have.
+    """
+    k = len(marginal)
+    if not 1 <= k <= model.recorded_k:
+        raise InputError("acceptance by position", f"{k} values", f"1..{model.recorded_k} are accepted")
+    if not ((marginal > 0) & (marginal < 1)).all() or (np.diff(marginal) > 0).any():
+        bound = "each must lie within 0 and 1, and none above the one before"
+        raise InputError("marginal acceptance by position", _listed(marginal), bound, "or is it conditional?")
+
+    def measure(trace: ProposerTrace) -> Floats:
+        stats = walk(trace, k)
+        return stats.accepted_by_depth / stats.steps
+
+    return _match(model, measure, marginal, range(1, k + 1), output_len)
+
+
+def _match(
+    model: TraceModel,
+    measure: Callable[[ProposerTrace], Floats],
+    target: Floats,
+    depths: Sequence[int],
+    output_len: NDArray[np.int32],
+) -> tuple[TraceModel, Floats]:
+    """Shift hazards until ``measure`` of the generated trace is ``target``: Gauss-Newton.
+
+    Args:
+        depths: deepest draft that each shift moves; beyond the last the last shift holds.
+    """
+    n = len(depths)
+    sample = _sample(output_len)
+    group = np.minimum(np.searchsorted(depths, np.arange(1, cells.DEPTHS + 1)), n - 1)
+    rough = np.diff(np.eye(n), axis=0) / _SMOOTH_LOGIT  # differences of neighbouring shifts
+    weight = 1.0 / (_RELATIVE_ERROR * target)
+
+    def reach(shift: Floats) -> Floats:
+        return measure(shift_depths(model, shift[group]).generate(_SEED, sample))
+
+    shift = np.zeros(n)
+    for _ in range(ROUNDS):
         here = reach(shift)
-        steps = _STEP * np.eye(len(ks))
+        steps = _STEP * np.eye(n)
         slopes = np.column_stack([(reach(shift + step) - here) / _STEP for step in steps])
-        weight = 1.0 / (_RELATIVE_ERROR * target)
         system = np.vstack([slopes * weight[:, None], rough])
         wanted = np.concatenate([(target - here) * weight, -rough @ shift])
         shift = np.clip(shift + np.linalg.lstsq(system, wanted)[0], -_MAX_SHIFT, _MAX_SHIFT)
-    reached = reach(shift)
-    return shift_depths(model, shift[group]), {k: float(v) for k, v in zip(ks, reached, strict=True)}
+    return shift_depths(model, shift[group]), reach(shift)
 
 
 def match_position_median(
@@ -166,6 +215,10 @@ def _checked(lengths: Mapping[int, float], recorded_k: int) -> list[int]:
             raise InputError(f"acceptance length at K={k}", lengths[k], bound, "the bonus token counts")
         before = lengths[k]
     return ks
+
+
+def _listed(values: Floats) -> str:
+    return ",".join(f"{value:g}" for value in values)
 
 
 def _logit(p: Floats) -> Floats:

@@ -70,24 +70,28 @@ def acceptance(values: object, where: Row, column: str, recorded_k: int) -> NDAr
 class TraceBuilder:
     """Collects the rows of one proposer. Rows are clipped at the end of their output, and that is counted."""
 
-    def __init__(self, recorded_k: int, *, has_drafted: bool) -> None:
+    def __init__(self, recorded_k: int, *, has_drafted: bool, has_seen: bool = False) -> None:
         if not 1 <= recorded_k <= MAX_K:
             raise InputError("recorded K", recorded_k, f"1..{MAX_K} is accepted (uint8)")
         self.recorded_k = recorded_k
         self.has_drafted = has_drafted
+        self.has_seen = has_seen
         self.clipped_positions = 0
         self._acc: list[NDArray[np.uint8]] = []
         self._drafted: list[NDArray[np.uint8]] = []
+        self._seen: list[NDArray[np.uint8]] = []
         self._aligned: list[bool] = []
 
     def add(
         self,
         acc: NDArray[np.int64],
         drafted: NDArray[np.int64] | NDArray[np.uint8] | None = None,
+        seen: NDArray[np.int64] | None = None,
         *,
         aligned: bool,
     ) -> None:
-        """Append a request whose output has ``len(acc)`` tokens; ``drafted``, if any, is as long."""
+        """Append a request whose output has ``len(acc)`` tokens; ``drafted`` and ``seen``, if any, are as
+        long."""
         left = np.arange(len(acc), 0, -1)
         clipped = np.minimum(acc, left)
         self.clipped_positions += int(np.count_nonzero(clipped < acc))
@@ -95,6 +99,8 @@ class TraceBuilder:
         if drafted is not None:
             # What was emitted was drafted: a disagreement of the two arrays is settled for the recording.
             self._drafted.append(np.maximum(drafted, clipped - 1).astype(np.uint8))
+        if seen is not None:
+            self._seen.append(seen.astype(np.uint8))
         self._aligned.append(aligned)
 
     def build(self) -> ProposerTrace:
@@ -104,6 +110,7 @@ class TraceBuilder:
             self._drafted if self.has_drafted else None,
             np.array(self._aligned, np.bool_),
             self.recorded_k,
+            self._seen if self.has_seen else None,
         )
 
     @property
@@ -116,6 +123,7 @@ def pack(
     drafted: Sequence[NDArray[np.uint8]] | None,
     aligned: NDArray[np.bool_],
     recorded_k: int,
+    seen: Sequence[NDArray[np.uint8]] | None = None,
 ) -> ProposerTrace:
     """Concatenate per-request arrays (at least one request)."""
     lengths = np.array([len(a) for a in acc], np.int64)
@@ -126,6 +134,7 @@ def pack(
         drafted=None if drafted is None else np.concatenate(drafted),
         aligned=aligned,
         recorded_k=recorded_k,
+        seen=None if seen is None else np.concatenate(seen),
     )
 
 
@@ -137,6 +146,7 @@ def select(trace: ProposerTrace, rows: NDArray[np.int64]) -> ProposerTrace:
         None if trace.drafted is None else [trace.drafted[p] for p in pieces],
         trace.aligned[rows],
         trace.recorded_k,
+        None if trace.seen is None else [trace.seen[p] for p in pieces],
     )
 
 

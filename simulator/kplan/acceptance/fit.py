@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kplan.acceptance import cells
 from kplan.acceptance.adapt import POSITIONS, match_walk, stretch_states, walk_lengths
+from kplan.acceptance.by_length import match_lengths
 from kplan.acceptance.cells import CELLS, DEPTHS, Events
 from kplan.acceptance.columns import select
 from kplan.acceptance.hidden import expect
@@ -101,7 +102,9 @@ def fit(
 
 
 def _calibrated(model: TraceModel, trace: ProposerTrace, pooled: Floats) -> TraceModel:
-    """Moments that likelihood leaves biased: the spread between requests first, the walk at every K last."""
+    """Moments that likelihood leaves biased: first what short outputs accept beside long ones, then the
+    spread between requests, the walk at every K last."""
+    model = match_lengths(model, trace, min(_SPREAD_K, model.recorded_k))
     lengths = walk_lengths(trace)
     wanted = walk_shape(trace, min(_SPREAD_K, model.recorded_k)).request_sd
     sample = np.resize(trace.output_len, max(1, round(POSITIONS / float(trace.output_len.mean()))))
@@ -140,6 +143,8 @@ def _usable(traces: TraceSet, proposer: str, keep_loopy: bool) -> tuple[Proposer
     if proposer not in traces.proposers:
         raise InputError("proposer", proposer, f"the traces have {', '.join(sorted(traces.proposers))}")
     trace = traces.proposers[proposer]
+    if trace.seen is not None:
+        raise InputError("trace", "a recording of steps", "a fit needs every position", "replay token ids")
     loopy = np.zeros(len(traces), np.bool_) if traces.loopy is None or keep_loopy else traces.loopy
     keep = np.flatnonzero(~loopy & (trace.output_len > 1))
     if len(keep) < MIN_REQUESTS:

@@ -39,17 +39,22 @@ def replay_ngram(
     Raises:
         InputError: lookup bounds or K out of range, or nothing generated.
     """
-    if not 1 <= lookup_min <= lookup_max:
-        raise InputError("n-gram lookup", f"{lookup_min}..{lookup_max}", "1 <= min <= max is needed")
-    if not 1 <= k <= MAX_K:
-        raise InputError("K", k, f"1..{MAX_K} is accepted")
+    check_ngram(lookup_min, lookup_max, k)
     if len(generated) == 0:
         raise InputError("generated tokens", 0, "at least 1 is needed", "drop the request")
     text = np.concatenate([np.asarray(prompt, np.int32), np.asarray(generated, np.int32)])
     return _replay(text, len(prompt), lookup_min, lookup_max, k)
 
 
-@njit(cache=True)
+def check_ngram(lookup_min: int, lookup_max: int, k: int) -> None:
+    """Refuse lookup bounds or a K that are out of range."""
+    if not 1 <= lookup_min <= lookup_max:
+        raise InputError("n-gram lookup", f"{lookup_min}..{lookup_max}", "1 <= min <= max is needed")
+    if not 1 <= k <= MAX_K:
+        raise InputError("K", k, f"1..{MAX_K} is accepted")
+
+
+@njit(cache=True, nogil=True)
 def _replay(
     text: NDArray[np.int32], prompt_len: int, lookup_min: int, lookup_max: int, k: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

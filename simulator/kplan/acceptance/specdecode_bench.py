@@ -11,7 +11,6 @@ One request a line: ``id``, ``prompt_token_ids``, ``generated_token_ids``, ``acc
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from kplan.acceptance.columns import Row, TraceBuilder, acceptance, integers
 from kplan.acceptance.heads import RECORDED_HEAD, with_aliases
+from kplan.acceptance.jsonl import records
 from kplan.acceptance.loops import is_loopy
 from kplan.acceptance.ngram import replay_ngram
 from kplan.acceptance.trace import TraceSet
@@ -57,7 +57,7 @@ def load_jsonl(path: Path) -> TraceSet:
     prompt_len: list[int] = []
     loopy: list[bool] = []
     eagle_rows = 0
-    for where, record in _records(path):
+    for where, record in records(path):
         for key in record.keys() - _KNOWN:
             counts.unknown_keys[key] = counts.unknown_keys.get(key, 0) + 1
         prompt, generated = (
@@ -133,42 +133,6 @@ def _notes(eagle: TraceBuilder, ngram: TraceBuilder, counts: _Counts, loopy: int
         yield f"{loopy} rows degenerate into repetition (loopy)"
     for key, rows in sorted(counts.unknown_keys.items()):
         yield f"key {key!r} of {rows} rows is not known and was left out"
-
-
-def _records(path: Path) -> Iterator[tuple[Row, dict[str, Any]]]:
-    try:
-        with path.open("rb") as lines:
-            met = 0
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    met += 1
-                    where = Row(path.name, number)
-                    yield where, _parse(line, where)
-    except OSError as error:
-        raise InputError("trace file", str(path), error.strerror or "cannot be read") from error
-    if not met:
-        raise InputError(
-            "trace file", str(path), "it holds no request", "give a file with one JSON object a line"
-        )
-
-
-def _parse(line: bytes, where: Row) -> dict[str, Any]:
-    try:
-        record = json.loads(
-            line
-        )  # NaN passes here and is refused, with its index, where its array is checked
-    except UnicodeDecodeError as error:
-        raise InputError(where.at(f"byte {error.start + 1}"), "not UTF-8", "JSON text is needed") from error
-    except json.JSONDecodeError as error:
-        fix = "the line may be truncated: copy the file again"
-        raise InputError(
-            where.at(f"character {error.pos + 1}"), error.msg, "a JSON object is needed", fix
-        ) from error
-    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, brackets without end
-        raise InputError(where.at("1"), str(error)[:60], "a JSON object is needed") from error
-    if not isinstance(record, dict):
-        raise InputError(where.at("1"), type(record).__name__, "a JSON object is needed")
-    return record
 
 
 def _get(record: dict[str, Any], key: str, where: Row) -> Any:

@@ -18,7 +18,9 @@ from kplan.acceptance.trace import MAX_K, ProposerTrace, TraceSet
 from kplan.errors import InputError
 from kplan.provenance import Kind, Provenance
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 added ``seen``; files of version 1 are read too."""
+_READ_VERSIONS = (1, SCHEMA_VERSION)
 METADATA_KEY = b"kplan.traces"
 
 
@@ -26,6 +28,7 @@ class _ProposerMeta(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     recorded_k: int
     has_drafted: bool
+    has_seen: bool = False
 
 
 class _Meta(BaseModel):
@@ -60,6 +63,8 @@ def save_traces(traces: TraceSet, path: Path) -> None:
         columns[f"{name}.acc"] = _ragged(trace.acc, trace.offsets)
         if trace.drafted is not None:
             columns[f"{name}.drafted"] = _ragged(trace.drafted, trace.offsets)
+        if trace.seen is not None:
+            columns[f"{name}.seen"] = _ragged(trace.seen, trace.offsets)
         columns[f"{name}.aligned"] = pa.array(trace.aligned, pa.bool_())
     meta = _Meta(
         schema_version=SCHEMA_VERSION,
@@ -70,7 +75,9 @@ def save_traces(traces: TraceSet, path: Path) -> None:
         notes=traces.notes,
         has_loopy=traces.loopy is not None,
         proposers={
-            name: _ProposerMeta(recorded_k=t.recorded_k, has_drafted=t.drafted is not None)
+            name: _ProposerMeta(
+                recorded_k=t.recorded_k, has_drafted=t.drafted is not None, has_seen=t.seen is not None
+            )
             for name, t in stored.items()
         },
         aliases=aliases,
@@ -164,19 +171,18 @@ def _load_proposer(table: pa.Table, name: str, meta: _ProposerMeta, path: Path) 
     first = np.zeros(len(acc), np.bool_)
     first[offsets[:-1]] = acc[offsets[:-1]] != 1
     _first_bad(acc, offsets, first, path, f"{name}.acc", "position 0 is the prefill and emits 1")
-    drafted = None
+    drafted = seen = None
     if meta.has_drafted:
-        drafted, drafted_offsets = _flat_lists(table, f"{name}.drafted", path)
-        if not np.array_equal(offsets, drafted_offsets):
-            row = int(np.argmax(np.diff(drafted_offsets) != lengths))
-            raise InputError(
-                Row(path.name, row + 1).at(f"{name}.drafted"),
-                f"{int(np.diff(drafted_offsets)[row])} values",
-                f"its output has {int(lengths[row])} tokens",
-            )
+        drafted = _beside(table, name, "drafted", offsets, path)
         _first_bad(
             acc, offsets, acc > drafted.astype(np.int64) + 1, path, f"{name}.acc", "more than was drafted + 1"
         )
+    if meta.has_seen:
+        seen = _beside(table, name, "seen", offsets, path)
+        most = meta.recorded_k + 1
+        _first_bad(seen, offsets, seen > most, path, f"{name}.seen", f"recorded K + 1 = {most}")
+        unknown = "more than was verified + 1 (1 where nothing was)"
+        _first_bad(acc, offsets, acc > np.maximum(seen, 1), path, f"{name}.acc", unknown)
     return ProposerTrace(
         output_len=lengths.astype(np.int32),
         offsets=offsets,
@@ -184,7 +190,23 @@ def _load_proposer(table: pa.Table, name: str, meta: _ProposerMeta, path: Path) 
         drafted=drafted,
         aligned=np.asarray(_flat(table, f"{name}.aligned", pa.bool_(), path), np.bool_),
         recorded_k=meta.recorded_k,
+        seen=seen,
     )
+
+
+def _beside(
+    table: pa.Table, name: str, what: str, offsets: NDArray[np.int64], path: Path
+) -> NDArray[np.uint8]:
+    """The values of a column whose lists are as long as those of ``acc``."""
+    values, own = _flat_lists(table, f"{name}.{what}", path)
+    if not np.array_equal(offsets, own):
+        row = int(np.argmax(np.diff(own) != np.diff(offsets)))
+        raise InputError(
+            Row(path.name, row + 1).at(f"{name}.{what}"),
+            f"{int(np.diff(own)[row])} values",
+            f"its output has {int(np.diff(offsets)[row])} tokens",
+        )
+    return values
 
 
 def _first_bad(
@@ -246,8 +268,9 @@ def _meta(table: pa.Table, path: Path) -> _Meta:
     try:
         record = json.loads(raw)
         version = record.get("schema_version") if isinstance(record, dict) else None
-        if version != SCHEMA_VERSION:
-            raise InputError(f"{path.name}, schema version", version, f"this kplan reads {SCHEMA_VERSION}")
+        if version not in _READ_VERSIONS:
+            reads = " and ".join(map(str, _READ_VERSIONS))
+            raise InputError(f"{path.name}, schema version", version, f"this kplan reads {reads}")
         return _Meta.model_validate(record)
     except (ValidationError, ValueError) as error:
         reason = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}

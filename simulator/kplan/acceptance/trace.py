@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kplan.errors import InputError
 from kplan.provenance import Provenance
 
 MAX_K = 254
@@ -33,6 +34,9 @@ class ProposerTrace:
         aligned: (n,) bool, the row belongs to the same generation as the request's token ids and other
             aligned proposers.
         recorded_k: K of the recording; it censors the trace: acc == recorded_k + 1 means "at least".
+        seen: flat uint8 like acc, or None. 0 = nothing is known at this position (acc holds 1 there), else
+            1 + the drafts that were verified there; acc == seen then means "at least". The prefill's is 0.
+            None: every position was verified with recorded_k drafts (or ``drafted`` of them).
     """
 
     output_len: NDArray[np.int32]
@@ -41,6 +45,15 @@ class ProposerTrace:
     drafted: NDArray[np.uint8] | None
     aligned: NDArray[np.bool_]
     recorded_k: int
+    seen: NDArray[np.uint8] | None = None
+
+
+def need_every_position(trace: ProposerTrace, what: str) -> None:
+    """Refuse a trace of which only the steps that a server took are known. Raises InputError."""
+    if trace.seen is not None:
+        known = f"{np.count_nonzero(trace.seen)} of {len(trace.seen)} positions known"
+        fix = "fit a model with kplan traces fit, and give that"
+        raise InputError("trace", known, f"{what} needs every position", fix)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kplan.acceptance.trace import MAX_K, ProposerTrace
+from kplan.acceptance.trace import MAX_K, ProposerTrace, need_every_position
 from kplan.errors import InputError
 
 _EMPTY = np.zeros(0, dtype=np.uint8)
@@ -99,6 +99,7 @@ def _check_k(k: int) -> None:
 
 
 def _stats(trace: ProposerTrace, k: int, *, oracle: bool) -> WalkStats:
+    need_every_position(trace, "a walk")
     has_drafted = trace.drafted is not None
     drafted = trace.drafted if trace.drafted is not None else _EMPTY
     totals = _walk(trace.output_len, trace.offsets, trace.acc, drafted, has_drafted, k, oracle)

@@ -156,7 +156,7 @@ def scenario_of(file: Path | None, flags: dict[str, Any], defaults: dict[str, An
         else:
             raise InputError("--replicas", text, "must be a whole number >= 1 or auto")
     if "columns" in given:
-        given["columns"] = _pairs(str(given["columns"]))
+        given["columns"] = pairs(str(given["columns"]))
     if file is None:
         return make_scenario(defaults | given, "kplan")
     if not file.exists():
@@ -164,7 +164,7 @@ def scenario_of(file: Path | None, flags: dict[str, Any], defaults: dict[str, An
     return load_scenario(file, given, defaults)
 
 
-def _pairs(text: str) -> dict[str, str]:
+def pairs(text: str) -> dict[str, str]:
     """The columns of ``t_s=when,input_tokens=n_in``."""
     from kplan.errors import InputError
 

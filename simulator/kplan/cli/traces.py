@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from kplan.acceptance import TraceModel, TraceSet
+from kplan.cli import traces_import, traces_replay
+from kplan.cli.traces_fit import fit, fit_lines
+from kplan.cli.traces_tree import derive_tree
 
 app = typer.Typer(
     name="traces",
@@ -16,6 +17,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+traces_import.register(app)
+app.command("fit")(fit)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="trace file (kplan parquet, JSONL ...)")]
 Dataset = Annotated[str | None, typer.Option("--dataset", help="which data set of a file that holds several")]
@@ -25,60 +28,8 @@ Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout an
 KeepLoopy = Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate outputs too")]
 Holdout = Annotated[bool, typer.Option("--holdout/--no-holdout", help="fit a half, test on the other")]
 
-
-@app.command("import")
-def import_(file: File, out: Out, dataset: Dataset = None, json: Json = False) -> int:
-    """Convert a recording into kplan's own trace file."""
-    from kplan.acceptance import load_traces, save_traces
-
-    traces = load_traces(file, dataset)
-    save_traces(traces, out)
-    _say(json, {"out": str(out), **_counts(traces)}, [f"{len(traces)} requests -> {out}", *traces.notes])
-    return 0
-
-
-@app.command("describe")
-def describe(file: File, dataset: Dataset = None, json: Json = False) -> int:
-    """Acceptance by K along the walk, persistence, spread between requests, and what the importer met."""
-    from kplan.acceptance import load_traces
-    from kplan.acceptance.describe import describe as measure
-    from kplan.cli.output import print_json, print_table
-
-    traces = load_traces(file, dataset)
-    found = measure(traces)
-    if json:
-        print_json({**_counts(traces), "proposers": found})
-        return 0
-    for name, facts in found.items():
-        rows = [[str(row["k"]), *(_number(row[key]) for key in list(row)[1:])] for row in facts["walk"]]
-        columns = ["K", "tokens/step", "drafted/step", "first kept", "oracle drafts", "lag 1", "request SD"]
-        title = (
-            f"{name}: {facts['requests']} requests, {facts['positions']} positions, K={facts['recorded_k']}"
-        )
-        print_table(title, columns, rows)
-    for note in traces.notes:
-        typer.echo(f"note: {note}", err=True)
-    return 0
-
-
-@app.command("fit")
-def fit(
-    file: File,
-    proposer: Proposer,
-    out: Out,
-    dataset: Dataset = None,
-    keep_loopy: KeepLoopy = False,
-    holdout: Holdout = True,
-    json: Json = False,
-) -> int:
-    """Fit a trace model of one proposer and write it as JSON, with how well it fits."""
-    from kplan.acceptance import load_traces, save_model
-    from kplan.acceptance.judge import fit_judged
-
-    model = fit_judged(load_traces(file, dataset), proposer, keep_loopy=keep_loopy, holdout=holdout)
-    save_model(model, out)
-    _say(json, {"out": str(out), "proposer": proposer, **model.facts}, [*_fit_lines(model), f"wrote {out}"])
-    return 0
+app.command("replay")(traces_replay.replay)
+app.command("tree")(derive_tree)
 
 
 @app.command("workload")
@@ -105,7 +56,7 @@ def workload(
         traces, name, summary, target=target, proposers=proposer, keep_loopy=keep_loopy, holdout=holdout
     )
     files = write_workload(built, models, out)
-    lines = [line for proposer, model in models.items() for line in (f"{proposer}:", *_fit_lines(model))]
+    lines = [line for proposer, model in models.items() for line in (f"{proposer}:", *fit_lines(model))]
     record = {"files": [str(f) for f in files], "models": {p: dict(m.facts) for p, m in models.items()}}
     _say(json, record, [*lines, *(f"wrote {f}" for f in files)])
     return 0
@@ -153,33 +104,6 @@ def _by_k(texts: list[str]) -> dict[int, float]:
         except ValueError as error:
             raise InputError("--acceptance-length", text, "K=TOKENS is needed, for example 3=2.79") from error
     return pairs
-
-
-def _counts(traces: TraceSet) -> dict[str, Any]:
-    return {
-        "requests": len(traces),
-        "source": traces.provenance.source,
-        "kind": str(traces.provenance.kind),
-        "tokenizer": traces.tokenizer,
-        "positions": {name: len(trace.acc) for name, trace in traces.proposers.items()},
-        "notes": list(traces.notes),
-    }
-
-
-def _fit_lines(model: TraceModel) -> list[str]:
-    missing = float("nan")
-    return [
-        f"{name.replace('_', ' ')} K={row['k']:.0f}: {row['real_acceptance_length']:.3f} tokens/step, "
-        f"model off by {row['acceptance_length_error']:+.1%}; "
-        f"lag-1 off by {row.get('lag1_error', missing):+.3f}; "
-        f"SD of requests off by {row.get('request_sd_error', missing):+.1%}"
-        for name in ("in_sample", "holdout")
-        for row in model.facts.get(name, ())
-    ]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _say(json: bool, record: dict[str, Any], lines: list[str]) -> None:

@@ -123,9 +123,12 @@ class BatchRange(Record):
 
 
 class Band(Record):
-    """The same question answered on the second source of GEMM times: how sure the step times are."""
+    """The same question answered on other inputs, as plausible: a second source of GEMM times, or acceptance
+    that shows the same figures."""
 
-    source: str = Field(description="where those GEMM times come from")
+    source: str = Field(
+        description="where those GEMM times come from, or what is otherwise in the acceptance"
+    )
     tpot_ms: float | None = Field(description="of the recommended policy there; None when it saturates")
     speedup_vs_off: float | None
     policy: str | None = Field(description="what would be recommended there; None: nothing serves the load")
@@ -153,6 +156,9 @@ class Answer(Record):
         None, description="KV cache of one rank as predicted, tokens; None in older plans"
     )
     band: Band | None = Field(None, description="None when the calibration has one source of GEMM times")
+    acceptance: tuple[Band, ...] = Field(
+        (), description="under other acceptance that shows the same figures; empty where it was recorded"
+    )
 
 
 class Assumption(Record):

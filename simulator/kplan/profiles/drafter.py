@@ -26,11 +26,12 @@ class Tree:
     """A draft tree instead of a chain: ``depth`` passes, each over ``topk`` tokens per request.
 
     K is then the number of drafted nodes that the target verifies, beside the token already decided: SGLang's
-    ``num_draft_tokens`` is K + 1.
+    ``num_draft_tokens`` is K + 1. It is ``verified``, at every step.
     """
 
     depth: int
     topk: int
+    verified: int
 
     @property
     def nodes(self) -> int:
@@ -57,6 +58,7 @@ class Drafter:
         own_head: it holds an LM head of its own (else it uses the target's).
         weight_dtype, kv_dtype: of its layers' matrices and of its KV cache.
         tree: it drafts a tree.
+        head: proposer whose head it runs in another form; None for one of its own.
         kv_budget: tokens of KV cache that a pass of SELF attends to.
         provenance: source of the architecture.
     """
@@ -77,6 +79,7 @@ class Drafter:
     weight_dtype: Dtype = Dtype.BF16
     kv_dtype: Dtype = Dtype.BF16
     tree: Tree | None = None
+    head: str | None = None
     kv_budget: int | None = None
 
     @property

@@ -70,6 +70,7 @@ def _bind(file: schema.DrafterFile, model: Model, everything: Iterable[schema.Dr
             engine_methods=drafter.engine_methods,
             summary=drafter.summary,
             tree=drafter.tree,
+            head=file.head,
             provenance=drafter.provenance,
         )
     if file.layer is None:

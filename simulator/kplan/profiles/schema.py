@@ -160,6 +160,14 @@ class ModelFile(Entry):
 class TreeEntry(Entry):
     depth: Count
     topk: Count
+    verified: Count
+
+    @model_validator(mode="after")
+    def _drafted(self) -> Self:
+        pool = self.topk + (self.depth - 1) * self.topk**2
+        if self.verified > pool:
+            raise ValueError(f"{self.verified} verified of the {pool} nodes that it drafts")
+        return self
 
 
 class LayerEntry(Entry):

@@ -1,15 +1,27 @@
-"""Does the answer hold on the second source of GEMM times?"""
+"""Does the answer hold on the second source of GEMM times, and under other acceptance as plausible?"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from kplan.acceptance import to_json
 from kplan.config.plan import Band
 from kplan.registry import PolicySpec
 from kplan.search.choose import choose
 from kplan.search.evaluate import Evaluated, evaluate, meets_slo, paired_speedup
-from kplan.simulate import UNBOUNDED, Drawn, Setup, is_off, on_calibration, sustained
+from kplan.simulate import (
+    POOL,
+    UNBOUNDED,
+    Drawn,
+    Setup,
+    draw_requests,
+    is_off,
+    on_calibration,
+    sustained,
+)
+from kplan.workload.figures import plausible
 
 NEAR = 2
 """A fixed K may win on the other source when it is no further than this from the one chosen."""
@@ -41,11 +53,60 @@ def judge_band(
     calibration = setup.latency.calibration.alternate()
     if calibration is None:
         return None
-    other = on_calibration(setup, calibration)
+    source = _citation(calibration.gemm.t0_s.provenance.source)
+    return _judge(on_calibration(setup, calibration), source, chosen, rivals, drawn, sample, replicas)
+
+
+def judge_acceptance(
+    setup: Setup, chosen: Evaluated, rivals: Sequence[Evaluated], drawn: Sequence[Drawn], replicas: int
+) -> tuple[Band, ...]:
+    """Run the same policies under each model of acceptance that is as plausible as the one used.
+
+    Args:
+        rivals, drawn, replicas: as of :func:`judge_band`. The requests are the same but for their acceptance.
+
+    Returns:
+        Empty where acceptance was recorded, or its model rests on more than figures.
+    """
+    workload, proposer, seed = setup.workload, setup.scenario.proposer, setup.scenario.seed
+    if workload is None:
+        return ()
+    bands = []
+    for name, model in plausible(workload.model(proposer), workload):
+        own = replace(workload, models={proposer: _Unwritten(to_json(model).encode())})
+        other = replace(setup, source=replace(setup.source, workload=own))
+        requests = [
+            draw_requests(other, len(one.prompt_len), seed + i, one.stretch) for i, one in enumerate(drawn)
+        ]
+        sample = draw_requests(other, POOL, seed)
+        bands.append(_judge(other, name, chosen, rivals, requests, sample, replicas))
+    return tuple(bands)
+
+
+@dataclass(frozen=True)
+class _Unwritten:
+    """A file in memory."""
+
+    data: bytes
+
+    def read_text(self, encoding: str | None = None) -> str:
+        return self.data.decode(encoding or "utf-8")
+
+
+def _judge(
+    other: Setup,
+    source: str,
+    chosen: Evaluated,
+    rivals: Sequence[Evaluated],
+    drawn: Sequence[Drawn],
+    sample: Drawn,
+    replicas: int,
+) -> Band:
+    """The chosen policy and its rivals on ``other``, whose difference to the setup judged is ``source``."""
     done = {}
     for spec in {one.spec.text: one.spec for one in [chosen, *rivals]}.values():
         limit = UNBOUNDED  # a rival whose queue grows is slow, so it is not preferred either
-        if spec is chosen.spec and setup.rate is not None:
+        if spec is chosen.spec and other.rate is not None:
             limit = sustained(other, spec, [sample]).of(replicas)
         done[spec.text] = evaluate(other, spec, drawn, replicas, limit)
     mine, off = done[chosen.spec.text], next(one for one in done.values() if is_off(one.spec))
@@ -53,7 +114,7 @@ def judge_band(
     speedup = paired_speedup(off, mine)
     loss = None if best is None else mine.tpot_s / best.tpot_s - 1
     return Band(
-        source=_citation(calibration.gemm.t0_s.provenance.source),
+        source=source,
         tpot_ms=None if math.isnan(mine.tpot_s) else mine.tpot_s * 1e3,
         speedup_vs_off=speedup[0] if speedup else None,
         policy=None if best is None else best.spec.text,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from kplan.acceptance import ProposerTrace, walk
 from kplan.config.plan import BatchRange
 from kplan.latency import LatencyModel, StepShape
+from kplan.profiles import Tree
 from kplan.registry import PolicySpec, parse_policy
 
 TIE = 0.01
@@ -21,7 +22,7 @@ class WalkCurve:
     """What a request emits and verifies per decode step at each fixed K, along the walk.
 
     Attributes:
-        tokens: (max_k + 1,) tokens emitted, bonus included.
+        tokens: (max_k + 1,) tokens emitted, bonus included; 0 at a K that the drafter does not run.
         verified: (max_k + 1,) drafts verified; fewer than K where a lookup finds no match.
     """
 
@@ -29,11 +30,12 @@ class WalkCurve:
     verified: NDArray[np.float64]
 
 
-def walk_curve(trace: ProposerTrace, max_k: int) -> WalkCurve:
-    """Walk ``trace`` at K = 0..max_k."""
+def walk_curve(trace: ProposerTrace, max_k: int, tree: Tree | None = None) -> WalkCurve:
+    """Walk ``trace`` at K = 0..max_k; that of a ``tree`` is known at the K that it verifies, and at 0."""
     walks = [walk(trace, k) for k in range(max_k + 1)]
+    run = [tree is None or k in (0, tree.verified) for k in range(max_k + 1)]
     return WalkCurve(
-        tokens=np.array([one.acceptance_length for one in walks]),
+        tokens=np.array([one.acceptance_length for one in walks]) * run,
         verified=np.array([one.drafted_per_step for one in walks]),
     )
 
@@ -105,8 +107,13 @@ def table_text(table: tuple[BatchRange, ...]) -> str:
     return "table:" + ",".join(f"{r.start}-{'' if r.end is None else r.end}={r.k}" for r in table)
 
 
-def candidate_specs(table: tuple[BatchRange, ...], max_k: int) -> list[PolicySpec]:
-    """off, every fixed K, the table (when it is not a fixed K itself), and the adaptive ones."""
+def candidate_specs(table: tuple[BatchRange, ...], max_k: int, tree: Tree | None = None) -> list[PolicySpec]:
+    """off, every fixed K, the table (when it is not a fixed K itself), and the adaptive ones.
+
+    A ``tree`` leaves off and the K that it verifies.
+    """
+    if tree is not None:
+        return [parse_policy(text) for text in ("off", f"fixed:{tree.verified}")]
     texts = ["off", *[f"fixed:{k}" for k in range(1, max_k + 1)]]
     if len(table) > 1 or table[0].k == 0:
         texts.append(table_text(table))

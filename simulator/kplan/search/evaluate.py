@@ -54,8 +54,10 @@ def check_room(setup: Setup, specs: Sequence[PolicySpec]) -> None:
     """Refuse requests that one of the policies has no KV cache for, before any of them is simulated.
 
     Raises:
-        InputError: the longest request and its drafts do not fit one replica.
+        InputError: the longest request and its drafts do not fit one replica, or a policy that drafts a tree
+            otherwise than it is.
     """
+    _check_tree(setup, specs)
     block = setup.engine.block_size
     room = min(
         setup.kv_tokens_off // block * block - 1
@@ -69,6 +71,22 @@ def check_room(setup: Setup, specs: Sequence[PolicySpec]) -> None:
             "request length", longest, f"the KV cache of one replica has room for {room} tokens and drafts",
             f"use more GPUs per replica (--tp), or end requests earlier: --max-model-len {room}",
         )  # fmt: skip
+
+
+def _check_tree(setup: Setup, specs: Sequence[PolicySpec]) -> None:
+    """Refuse a K that is not the tree's: its acceptance is known for the nodes that it verifies."""
+    tree = setup.drafter.tree
+    if tree is None:
+        return
+    served = f"fixed:{tree.verified}"
+    for spec in specs:
+        if not is_off(spec) and spec.text != served:
+            raise InputError(
+                "policy",
+                spec.text,
+                f"the tree of {setup.drafter.proposer} verifies K = {tree.verified} at every step",
+                f"use {served} or off, or another tree (--drafter FILE.yaml)",
+            )
 
 
 def evaluate(

@@ -18,7 +18,7 @@ from kplan.simulate import Setup
 
 
 def k_curve(setup: Setup, curve: WalkCurve, chosen: Evaluated) -> tuple[KCurvePoint, ...]:
-    """A steady decode step at the load's own mean batch for K = 0..max_k (with the drafter configured).
+    """A steady decode step at the load's own mean batch for every K that is run (drafter configured).
 
     Args:
         curve: tokens and verified drafts per request and step at each K.
@@ -43,7 +43,7 @@ def k_curve(setup: Setup, curve: WalkCurve, chosen: Evaluated) -> tuple[KCurvePo
             tflops=float(flops[k] / time.verify_s[k]) / 1e12,
             bound="memory" if memory_s[k] >= compute_s[k] else "compute",
         )
-        for k in range(len(curve.tokens))
+        for k in np.flatnonzero(curve.tokens).tolist()
     )
 
 
@@ -135,7 +135,7 @@ def caveats(setup: Setup, recorded_k: int) -> list[str]:
     """What a reader must know of the load, the acceptance and the step times behind it, a sentence each.
 
     Args:
-        recorded_k: K of the recording behind the acceptance; above it nothing was seen.
+        recorded_k: K of the recording or the figures behind the acceptance; above it nothing was seen.
     """
     found = []
     if target := _lender(setup):
@@ -143,9 +143,15 @@ def caveats(setup: Setup, recorded_k: int) -> list[str]:
             f"The acceptance of {setup.scenario.proposer} is {target}'s, assumed to hold for "
             f"{setup.model.name}: record your own traces (--traces) before relying on it."
         )
-    if setup.scenario.max_k > recorded_k:
+    if setup.workload is not None and setup.scenario.proposer in setup.workload.trees:
         found.append(
-            f"The acceptance was recorded at K = {recorded_k}: what is said of larger K is a lower bound."
+            f"The acceptance of {setup.scenario.proposer} is derived from the chain of {setup.drafter.head}: "
+            "how often its other branches are right is assumed. Record your own traces (--traces) before "
+            "relying on it."
+        )
+    if setup.scenario.max_k > recorded_k and setup.drafter.tree is None:
+        found.append(
+            f"The acceptance is known up to K = {recorded_k}: what is said of larger K is a lower bound."
         )
     return found + list(_load_told(setup)) + list(_unmeasured(setup))
 

@@ -13,7 +13,7 @@ from kplan.errors import InfeasibleError, InputError
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import PolicySpec
 from kplan.search import evidence, words
-from kplan.search.band import judge_band, near
+from kplan.search.band import judge_acceptance, judge_band, near
 from kplan.search.candidates import (
     candidate_specs,
     greedy_table,
@@ -90,10 +90,11 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     if setup.lengths.longest_output < 2:
         raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
     sample = draw_requests(setup, POOL, scenario.seed)
-    curve = walk_curve(sample.trace, scenario.max_k)
+    max_k, tree = setup.scenario.max_k, setup.drafter.tree
+    curve = walk_curve(sample.trace, max_k, tree)
     rate = rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context)
     table = greedy_table(rate)
-    specs = candidate_specs(table, scenario.max_k)
+    specs = candidate_specs(table, max_k, tree)
     check_room(setup, specs)
     sizing = Sizing(setup, specs, sample, progress)
     judged = sizing.judge()
@@ -104,13 +105,14 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     progress("judging the answer on the other source of step times")
     rivals = [one for one in judged.all if runnable(setup, one.spec) and near(one.spec, chosen.spec)]
     band = judge_band(setup, chosen, rivals, judged.drawn, sample, judged.replicas)
+    acceptance = judge_acceptance(setup, chosen, rivals, judged.drawn, judged.replicas)
     batch = max(1, round(metrics.mean_batch(chosen.runs)))
     longer = longer_context(setup.latency_table, curve, batch, setup.lengths.context, setup.kv_tokens)
     progress("finding the largest rate within the SLOs")
     within = slo_rate(setup, chosen, judged.drawn, judged.replicas)
     peak = peak_of(setup, judged.drawn[0])
     given = words.Given(
-        table, sizing.per_replica, points, sample.trace.recorded_k, band, longer, within, peak
+        table, sizing.per_replica, points, sample.trace.recorded_k, band, acceptance, longer, within, peak
     )
     answer = words.answer(setup, judged, chosen, given)
     return Plan(

@@ -11,7 +11,7 @@ import numpy as np
 
 from kplan import metrics
 from kplan.config.loads import load_words
-from kplan.config.plan import Answer, Band, BatchRange, KCurvePoint
+from kplan.config.plan import Answer, Band, BatchRange, KCurvePoint, Stat
 from kplan.search.candidates import TIE, table_text
 from kplan.search.compare import unsteady_note
 from kplan.search.evaluate import OVER, Evaluated, batch_quantiles, paired_speedup, runnable
@@ -34,6 +34,7 @@ class Given:
         points: the K curve at the load's own batch.
         recorded_k: K of the recording behind the acceptance.
         band: the answer on the second source of GEMM times.
+        acceptance: the answers under other acceptance that shows the same figures.
         longer: (best K at the mean batch, a longer context, its best K) when a longer context changes it.
         within: largest requests/s at which the chosen policy meets the SLOs, None without one.
         peak: when the load is at its highest, None of one that stays the same.
@@ -44,6 +45,7 @@ class Given:
     points: Sequence[KCurvePoint]
     recorded_k: int
     band: Band | None
+    acceptance: tuple[Band, ...]
     longer: tuple[int, int, int] | None
     within: float | None
     peak: Peak | None
@@ -68,6 +70,7 @@ def answer(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> Ans
         max_qps=chosen.max_qps if setup.rate is not None else None,
         kv_tokens=setup.kv_tokens_off if is_off(chosen.spec) else setup.kv_tokens,
         band=given.band,
+        acceptance=given.acceptance,
     )
 
 
@@ -92,7 +95,8 @@ def _served(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> st
     what, where = policy_text(text, s.proposer), _replicas_text(setup, judged.replicas)
     parts = [f"{lead}Run {what} on {where}: at {load_words(setup.scenario)}"]
     if tpot is not None:
-        interval = f" (95% {tpot.ci95[0]:.2f} to {tpot.ci95[1]:.2f})" if tpot.ci95 else ""
+        ends = _widened(tpot, given.acceptance)
+        interval = f" (95% {ends[0]:.2f} to {ends[1]:.2f})" if ends else ""
         parts.append(f"TPOT is {tpot.mean:.2f} ms{interval}")
     pair = paired_speedup(judged.named("off"), chosen)
     if text != "off" and pair is not None:
@@ -164,6 +168,7 @@ def _reasons(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> l
     reasons.append(_table_reason(chosen, given.table, visited))
     reasons.extend(_context_reason(chosen, given.longer))
     reasons.extend(_band_reason(setup, given.band))
+    reasons.extend(_acceptance_reason(setup, given.acceptance))
     if any(run.preemptions for run in chosen.runs):
         reasons.append("The KV cache runs full and requests are preempted: give a replica more GPUs.")
     reasons.extend(unsteady_note(setup, judged.replicas, judged.drawn, chosen))
@@ -182,7 +187,7 @@ def _bound_text(chosen: Evaluated, points: Sequence[KCurvePoint], visited: tuple
     )
     k = fixed_k(chosen.spec.text)
     used = round(metrics.mean_k(chosen.runs)) if k is None else k
-    here = points[min(used, len(points) - 1)]
+    here = min(points, key=lambda point: abs(point.k - used))
     turn = next((point.k for point in points if point.bound == "compute"), None)
     text += f" At K = {here.k} the target pass is {here.bound}-bound"
     if turn is None:
@@ -236,6 +241,38 @@ def _band_reason(setup: Setup, band: Band | None) -> list[str]:
     ]
 
 
+def _widened(tpot: Stat, acceptance: Sequence[Band]) -> tuple[float, float] | None:
+    """The 95% interval of the mean TPOT, moved outwards to where other acceptance puts the mean."""
+    if tpot.ci95 is None:
+        return None
+    moved = [0.0, *(each.tpot_ms - tpot.mean for each in acceptance if each.tpot_ms is not None)]
+    return tpot.ci95[0] + min(moved), tpot.ci95[1] + max(moved)
+
+
+def _acceptance_reason(setup: Setup, acceptance: Sequence[Band]) -> list[str]:
+    """What the answer would be under other acceptance that shows the same figures."""
+    if not acceptance:
+        return []
+    held = [each.tpot_ms for each in acceptance if each.tpot_ms is not None]
+    told = f"TPOT is {min(held):.2f} to {max(held):.2f} ms" if held else "it saturates"
+    if held and len(held) < len(acceptance):
+        told += " where it does not saturate"
+    lead = (
+        "Only figures of the acceptance are known. Under others that show the same "
+        f"({', '.join(each.source for each in acceptance)}) {told}"
+    )
+    if setup.scenario.replications > 1:
+        lead += ", which the interval of TPOT above includes"
+    flips = [
+        f"{policy_text(each.policy, setup.scenario.proposer)} ({each.source})"
+        for each in acceptance
+        if each.flips and each.policy is not None and (each.loss is None or each.loss > TIE)
+    ]
+    if not flips:
+        return [f"{lead}, and the choice holds."]
+    return [f"{lead}; the choice flips to {' or '.join(flips)}. Record traces to decide (--traces)."]
+
+
 def _rivals(judged: Judged, chosen: Evaluated) -> list[str]:
     """The closest policy among those that the engine can run, that keep up and meet the SLOs."""
     others = [one for one in judged.fit if one is not chosen]
@@ -255,8 +292,9 @@ def _rivals(judged: Judged, chosen: Evaluated) -> list[str]:
 
 
 def _oracle_gap(judged: Judged, chosen: Evaluated) -> list[str]:
-    off, oracle = judged.named("off"), judged.named("oracle")
-    bound = paired_speedup(off, oracle)
+    off = judged.named("off")
+    oracle = next((done for done in judged.all if done.spec.name == "oracle"), None)
+    bound = None if oracle is None else paired_speedup(off, oracle)
     mine = paired_speedup(off, chosen)
     if bound is None or mine is None or bound[0] <= 1:
         return []

@@ -114,7 +114,7 @@ class Setup:
 def prepare(
     scenario: Scenario, *, calibration: Calibration | None = None, engine: EngineProfile | None = None
 ) -> Setup:
-    """Resolve every name of ``scenario``.
+    """Resolve every name of ``scenario``; the largest K of a tree is the nodes that it verifies.
 
     Args:
         calibration: instead of the one that ships for the hardware.
@@ -128,7 +128,9 @@ def prepare(
     model, drafter = served(scenario)
     engine = _launched(engine or load_engine(scenario.engine), drafter, scenario)
     calibration = calibration or load_calibration(scenario.calibration or hardware)
-    source = read_source(scenario, model)
+    if drafter.tree is not None:
+        scenario = scenario.model_copy(update={"max_k": drafter.tree.verified})
+    source = read_source(scenario, model, drafter)
     default_tokens, default_seats = engine.limits(hardware, drafting=True)
     seats = scenario.max_num_seqs or default_seats
     tokens = scenario.max_num_batched_tokens or default_tokens

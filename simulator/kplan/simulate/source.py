@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kplan.acceptance import ProposerTrace, TraceSet, load_traces
+from kplan.acceptance import ProposerTrace, TraceSet, load_traces, need_every_position
 from kplan.config.scenario import Scenario
 from kplan.errors import InputError
-from kplan.profiles import Model
+from kplan.profiles import Drafter, Model
 from kplan.workload import Prefix, RequestLog, Workload, load_log, load_workload, session_prefix
 
 POOL = 4096
@@ -80,7 +80,7 @@ def admitted(
     return rows, np.minimum(output[rows], max_len - prompt_len[rows])
 
 
-def read_source(scenario: Scenario, model: Model) -> Source:
+def read_source(scenario: Scenario, model: Model, drafter: Drafter) -> Source:
     """Read the log, traces or workload that ``scenario`` names.
 
     Raises:
@@ -96,7 +96,7 @@ def read_source(scenario: Scenario, model: Model) -> Source:
                 "--output-tokens", scenario.output_tokens, "recorded traces have their own output lengths",
                 "leave it out, or leave out --traces",
             )  # fmt: skip
-    workload = None if recorded is not None else load_workload(scenario.workload)
+    workload = None if recorded is not None else load_workload(scenario.workload).drafted_by(drafter)
     log = _read_log(scenario)
     prompt, output = _lengths(scenario, recorded, workload, log)
     rows, cut = admitted(prompt, output, max_len)
@@ -132,6 +132,7 @@ def proposer_trace(traces: TraceSet, name: str) -> ProposerTrace:
     if name not in traces.proposers:
         have = ", ".join(sorted(traces.proposers))
         raise InputError("--proposer", name, "is not in the trace file", f"it has: {have}")
+    need_every_position(traces.proposers[name], "a simulation")
     return traces.proposers[name]
 
 

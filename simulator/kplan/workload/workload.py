@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from kplan.acceptance.model import TraceModel
 from kplan.acceptance.model_file import TextFile, load_model
 from kplan.acceptance.trace import TraceSet
+from kplan.acceptance.tree import tree_model
 from kplan.errors import InputError
+from kplan.profiles import Drafter
 from kplan.provenance import Provenance
 from kplan.workload.lengths import Lengths
 
@@ -27,6 +29,7 @@ class Workload:
         models: proposer -> its trace model's file, read when asked for.
         missing: proposer -> why the workload has no model of it.
         provenance: of the workload as a whole.
+        trees: proposer -> the drafter whose tree is derived from the model of its head.
     """
 
     name: str
@@ -36,6 +39,29 @@ class Workload:
     models: Mapping[str, TextFile]
     missing: Mapping[str, str]
     provenance: Provenance
+    trees: Mapping[str, Drafter] = field(default_factory=dict)
+
+    def drafted_by(self, drafter: Drafter) -> Workload:
+        """The workload with a model of ``drafter``'s tree, where it has none of it but one of its head.
+
+        Raises:
+            InputError: its own model was derived for another tree.
+        """
+        if drafter.tree is None:
+            return self
+        if drafter.proposer in self.models:
+            known = self.model(drafter.proposer).facts.get("tree")
+            if known not in (None, asdict(drafter.tree)):
+                raise InputError(
+                    f"trace model of {drafter.proposer}",
+                    known,
+                    f"the tree served is {asdict(drafter.tree)}",
+                    "derive it for that tree (kplan traces tree)",
+                )
+            return self
+        if drafter.head not in self.models:
+            return self
+        return replace(self, trees={**self.trees, drafter.proposer: drafter})
 
     def model(self, proposer: str) -> TraceModel:
         """The trace model of ``proposer``.
@@ -43,6 +69,9 @@ class Workload:
         Raises:
             InputError: the workload has none, or its file is bad.
         """
+        drafter = self.trees.get(proposer)
+        if drafter is not None and drafter.tree is not None and drafter.head is not None:
+            return tree_model(self.model(drafter.head), proposer, drafter.tree)
         if proposer not in self.models:
             have = f"workload {self.name} has {', '.join(sorted(self.models))}"
             why = self.missing.get(proposer, "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from kplan.errors import InputError
 from kplan.metrics import Measured
 from kplan.profiles import Calibration, EngineProfile, load_calibration, load_engine, load_hardware
 from kplan.profiles.schema import Entry
+from kplan.provenance import Figure, Kind, Provenance
 from kplan.registry import parse_policy
 from kplan.simulate import Setup, default_requests, draw_requests, prepare, run_policy
 from kplan.validate.table import Prediction, PublishedTable
@@ -38,11 +39,14 @@ class Settings(Entry):
         scenario: fields of :class:`kplan.config.scenario.Scenario` that all rows share.
         engine_traits: fields of the engine profile that the release measured had otherwise.
         calibration: of the server measured, where its host is not the one that the GPU's own was fitted on.
+        host_request_s: host time per request and step in place of the calibration's, where only this is known
+            to be another's.
     """
 
     scenario: dict[str, Any] = Field(default_factory=dict)
     engine_traits: dict[str, Any] = Field(default_factory=dict)
     calibration: str | None = None
+    host_request_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 Own = TypeVar("Own", bound=Settings)
@@ -58,12 +62,16 @@ def settings_of(table: PublishedTable, kind: type[Own]) -> Own:
         raise InputError(f"table {table.name}", where, first["msg"], "mend that key") from error
 
 
-def sources(hardware: str, calibration: str | None = None) -> tuple[Calibration, ...]:
-    """The calibration (a GPU's own where none is named), and the same on its second source of GEMM times
-    where it has one."""
-    own = load_calibration(calibration or load_hardware(hardware))
+def sources(hardware: str, settings: Settings) -> tuple[Calibration, ...]:
+    """The calibration (a GPU's own where the settings name none), and the same on its second source of GEMM
+    times where it has one."""
+    own = load_calibration(settings.calibration or load_hardware(hardware))
     other = own.alternate()
-    return (own,) if other is None else (own, other)
+    found = (own,) if other is None else (own, other)
+    if settings.host_request_s is None:
+        return found
+    request_s = Figure(settings.host_request_s, Provenance(Kind.ASSUMED, "settings of the table"))
+    return tuple(replace(each, host=replace(each.host, request_s=request_s)) for each in found)
 
 
 def engine_of(name: str, traits: Mapping[str, Any]) -> EngineProfile:
@@ -91,7 +99,7 @@ def bench(settings: Settings, **scenario: Any) -> Bench:
     """
     asked = make_scenario(settings.scenario | scenario, "settings.scenario")
     engine = engine_of(asked.engine, settings.engine_traits)
-    priced = sources(asked.hardware, settings.calibration)
+    priced = sources(asked.hardware, settings)
     return tuple(prepare(asked, calibration=each, engine=engine) for each in priced)
 
 

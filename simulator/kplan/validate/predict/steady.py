@@ -116,7 +116,7 @@ class Stand:
         self.model: Model = load_model(self.scenario.model)
         self.engine: EngineProfile = engine_of(self.scenario.engine, settings.engine_traits)
         self._hardware = load_hardware(self.scenario.hardware)
-        self._calibrations = sources(self.scenario.hardware, settings.calibration)
+        self._calibrations = sources(self.scenario.hardware, settings)
         self._lengths = _lengths(self.scenario)
 
     def latencies(self, drafter: Drafter | None, k: int) -> tuple[LatencyModel, ...]:

@@ -27,13 +27,14 @@ def predict(table: PublishedTable) -> list[Prediction]:
     done = []
     for row in table.rows:
         chain = load_drafter(str(row.at["proposer"]), stand.model)
-        drafter = tree_of(chain, int(row.at["depth"]), int(row.at["topk"]))
+        k = int(row.at["k"])
+        drafter = tree_of(chain, int(row.at["depth"]), int(row.at["topk"]), k)
         crowd = stand.crowd(int(row.at["batch"]))
-        speedups = stand.speedups(drafter, crowd, int(row.at["k"]))
+        speedups = stand.speedups(drafter, crowd, k)
         done.append(prediction(np.array([each(float(row.at["emitted"])) for each in speedups])))
     return done
 
 
-def tree_of(chain: Drafter, depth: int, topk: int) -> Drafter:
+def tree_of(chain: Drafter, depth: int, topk: int, verified: int) -> Drafter:
     """The same head drafting ``depth`` levels of ``topk`` tokens; ``topk`` 1 leaves it a chain."""
-    return chain if topk == 1 else replace(chain, tree=Tree(depth, topk))
+    return chain if topk == 1 else replace(chain, tree=Tree(depth, topk, verified))

@@ -1,0 +1,195 @@
+"""A trace model from the figures a server shows: acceptance by position, or a mean acceptance length.
+
+Such figures leave open how acceptance persists, how requests differ and, with a mean alone, its shape by
+depth. All that is borrowed from a recording, and :func:`plausible` gives the models that would have done as
+well: what an answer differs by under them is how sure it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan.acceptance.adapt import match_depths, match_walk
+from kplan.acceptance.model import TraceModel
+from kplan.errors import InputError
+from kplan.provenance import Kind, Provenance
+from kplan.workload.profile import available_workloads, load_workload
+from kplan.workload.workload import Workload
+
+DEFAULT_LIKE = "sharegpt-eagle3"
+_SEED = 20_260_106
+_SAMPLE = 4096
+_LEAST = 1e-6
+"""Acceptance by position stays this far from 0 and 1 when its rounding is undone."""
+
+
+class FigureKind(StrEnum):
+    """What the figures are.
+
+    MARGINAL: share of the drafts whose positions 1..d were all accepted (vLLM's per-position acceptance);
+    CONDITIONAL: share of those accepted up to d - 1 that were at d; MEAN: tokens per step, bonus included.
+    """
+
+    MARGINAL = "marginal"
+    CONDITIONAL = "conditional"
+    MEAN = "mean"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is known.
+
+    Attributes:
+        kind: see :class:`FigureKind`.
+        values: (k,) by position, or one mean.
+        k: drafts per step on the server that showed them.
+        rounding: half the last digit shown; 0 when exact.
+    """
+
+    kind: FigureKind
+    values: tuple[float, ...]
+    k: int
+    rounding: float = 0.0
+
+    def __post_init__(self) -> None:
+        wanted = 1 if self.kind is FigureKind.MEAN else self.k
+        if len(self.values) != wanted:
+            raise InputError(
+                f"{self.kind} acceptance", f"{len(self.values)} values",
+                f"{wanted} needed at K = {self.k}",
+                "give one value per position, of the K that the server ran",
+            )  # fmt: skip
+        if not all(map(np.isfinite, self.values)):
+            raise InputError(f"{self.kind} acceptance", str(self.values), "finite values are needed")
+        if self.kind is FigureKind.CONDITIONAL and not all(0 < value < 1 for value in self.values):
+            raise InputError("conditional acceptance", str(self.values), "each must lie within 0 and 1")
+
+    def text(self) -> str:
+        """For a sentence."""
+        listed = ", ".join(f"{value:g}" for value in self.values)
+        what = "mean acceptance length" if self.kind is FigureKind.MEAN else f"{self.kind} acceptance"
+        return f"{what} {listed} at K = {self.k}"
+
+    def moved(self, by: float) -> Figures:
+        """The same with every value moved by ``by``, within what is possible."""
+        low, high = (1.0, self.k + 1.0) if self.kind is FigureKind.MEAN else (_LEAST, 1 - _LEAST)
+        values = tuple(float(np.clip(value + by, low, high)) for value in self.values)
+        return replace(self, values=values, rounding=0.0)
+
+    @property
+    def marginal(self) -> NDArray[np.float64]:
+        """(k,) by position, of figures by position."""
+        values = np.array(self.values)
+        return np.cumprod(values) if self.kind is FigureKind.CONDITIONAL else values
+
+
+def from_figures(
+    figures: Figures, proposer: str, lengths: Workload, *, like: str = DEFAULT_LIKE, source: str = ""
+) -> TraceModel:
+    """A model of ``proposer`` that shows ``figures`` on its walk over the outputs of ``lengths``.
+
+    Args:
+        like: WORKLOAD-PROPOSER whose shipped model lends all that the figures leave open.
+        source: where the figures were published; "": somebody gave them.
+
+    Raises:
+        InputError: figures that no chain of drafts can have, an unknown ``like``, or one that does not always
+            draft: figures over the drafts made do not say how often a lookup finds a match.
+    """
+    lender = _lender(like)
+    _, output_len = lengths.sample_lengths(_SEED, _SAMPLE)
+    if figures.kind is FigureKind.MEAN:
+        matched, by_k = match_walk(lender, {figures.k: figures.values[0]}, output_len)
+        reached = list(by_k.values())
+        borrowed = "the shape by depth, persistence and the spread between requests"
+    else:
+        matched, shares = match_depths(lender, figures.marginal, output_len)
+        reached = [float(share) for share in shares]
+        borrowed = "persistence and the spread between requests"
+    return replace(
+        matched,
+        proposer=proposer,
+        known_k=figures.k,
+        provenance=Provenance(
+            Kind.PUBLISHED if source else Kind.ASSUMED,
+            source or f"given: {figures.text()}",
+            f"{borrowed} assumed as in {like}",
+        ),
+        facts={
+            "figures": asdict(figures) | {"kind": str(figures.kind)},
+            "reached": [round(value, 4) for value in reached],
+            "like": like,
+            "assumed": borrowed,
+        },
+    )
+
+
+def figures_of(model: TraceModel) -> Figures | None:
+    """The figures that ``model`` was made from; None when it rests on a recording or published table.
+
+    Raises:
+        InputError: facts that were written by hand and hold no such figures.
+    """
+    facts = model.facts.get("figures")
+    if facts is None:
+        return None
+    try:
+        return Figures(
+            FigureKind(facts["kind"]), tuple(map(float, facts["values"])), int(facts["k"]),
+            float(facts["rounding"]),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            "trace model, facts.figures", str(facts), "not those of a fit", "fit it again"
+        ) from error
+
+
+def plausible(model: TraceModel, lengths: Workload) -> list[tuple[str, TraceModel]]:
+    """Models that show the same figures and are as plausible, each with what is otherwise in it.
+
+    They borrow from the other recordings that ship, or lie at the ends of the figures' rounding. Empty where
+    the model rests on more than figures.
+    """
+    figures = figures_of(model)
+    if figures is None:
+        return []
+    own = str(model.facts.get("like", DEFAULT_LIKE))
+    found = [
+        (f"as in {like}", from_figures(figures, model.proposer, lengths, like=like))
+        for like in _recorded_heads()
+        if like != own
+    ]
+    if figures.rounding:
+        found += [
+            (f"figures {by:+g}", from_figures(figures.moved(by), model.proposer, lengths, like=own))
+            for by in (-figures.rounding, figures.rounding)
+        ]
+    return found
+
+
+def _recorded_heads() -> Iterator[str]:
+    """Shipped models of proposers that always draft, fitted on recordings of their own."""
+    for line in available_workloads():
+        workload = load_workload(line.name)
+        for proposer in sorted(workload.models):
+            model = workload.model(proposer)
+            if model.lookup is None and model.provenance.kind is Kind.FITTED:
+                yield f"{line.name}-{proposer}"
+
+
+def _lender(like: str) -> TraceModel:
+    workload, _, proposer = like.partition("-")
+    if not proposer:
+        raise InputError("--like", like, "WORKLOAD-PROPOSER is needed", f"for example {DEFAULT_LIKE}")
+    model = load_workload(workload).model(proposer)
+    if model.lookup is not None:
+        raise InputError(
+            "--like", like, "figures of drafts do not say how often a lookup finds a match",
+            "replay the lookup over your requests' token ids, or name a head",
+        )  # fmt: skip
+    return model
