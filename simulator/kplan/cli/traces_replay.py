@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kplan.acceptance.replay import NgramRule
     from kplan.acceptance.suffix import SuffixRule
 
-_FOR_SUFFIX = ("tree_depth", "spec_factor", "min_probability", "earlier_outputs")
+_FOR_SUFFIX = ("tree_depth", "spec_factor", "min_probability", "max_cached_requests")
 _FOR_NGRAM = ("prompt_lookup_min", "prompt_lookup_max")
 
 
@@ -39,11 +39,9 @@ def replay(
     min_probability: Annotated[
         float | None, typer.Option("--min-token-prob", help="suffix: least probability of a draft [0.1]")
     ] = None,
-    earlier_outputs: Annotated[
-        bool | None,
-        typer.Option(
-            "--earlier-outputs/--no-earlier-outputs", help="suffix: the global tree over earlier outputs [on]"
-        ),
+    max_cached_requests: Annotated[
+        int | None,
+        typer.Option("--max-cached-requests", help="suffix: outputs in the global tree, 0: none [10000]"),
     ] = None,
     columns: Annotated[
         str | None,
@@ -75,7 +73,7 @@ def replay(
             "tree_depth": tree_depth,
             "spec_factor": spec_factor,
             "min_probability": min_probability,
-            "earlier_outputs": earlier_outputs,
+            "max_cached_requests": max_cached_requests,
         },
     )
     encode = None if tokenizer is None else load_tokenizer(tokenizer)
