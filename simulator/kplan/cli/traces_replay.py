@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,7 +58,7 @@ def replay(
     from kplan.acceptance.replay import replay_requests
     from kplan.acceptance.replay_input import find_roles, load_tokenizer, read_requests
     from kplan.cli.options import pairs
-    from kplan.cli.output import print_json, print_table
+    from kplan.cli.output import bar, print_json, print_table
     from kplan.workload.log_file import open_log
 
     rule = _rule(
@@ -88,7 +85,7 @@ def replay(
         encode=encode,
         tokenizer="" if tokenizer is None else str(tokenizer),
     )
-    with _bar(json) as progress:
+    with bar(json, "positions") as progress:
         traces = replay_requests(requests, rule, workers=workers, progress=progress)
     save_traces(traces, out)
     record: dict[str, Any] = {"out": str(out), "proposer": proposer, "rule": str(rule), **summary(traces)}
@@ -144,18 +141,3 @@ def _rule(proposer: str, flags: dict[str, Any]) -> NgramRule | SuffixRule:
                 name.replace("_", " "), given[name], f"{proposer} has no such setting", "leave it out"
             )
     return rule(**given)
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar with the time left, on stderr; none when piped or ``quiet``."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    shown = (TextColumn("positions"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*shown, console=Console(stderr=True)) as bar:
-        task = bar.add_task("positions")
-        yield lambda done, total: bar.update(task, completed=done, total=total)
