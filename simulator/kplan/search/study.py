@@ -161,7 +161,7 @@ def _requests(setup: Setup, trials: int, workers: int, seconds: float) -> int:
         raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
     if setup.drafter.one_k:
         raise InputError(
-            "proposer", setup.drafter.proposer, "engines keep one K while it drafts, so a table has no choice",
+            "proposer", setup.drafter.proposer, "engines keep one K while it drafts, so a table has no use",
             "search with another proposer, or compare policies with kplan recommend",
         )  # fmt: skip
     n = round(qps * seconds)
