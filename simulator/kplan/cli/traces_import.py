@@ -89,9 +89,9 @@ def describe(
     from kplan.acceptance import load_traces
     from kplan.acceptance.describe import complementarity
     from kplan.acceptance.describe import describe as measure
-    from kplan.acceptance.files import write_text
     from kplan.cli.output import print_json
     from kplan.cli.paths import check_outputs
+    from kplan.files import write_text
 
     check_outputs({"--report": report}, [file])
     traces = load_traces(file, dataset)

@@ -59,6 +59,7 @@ def replay(
     from kplan.acceptance.replay_input import find_roles, load_tokenizer, read_requests
     from kplan.cli.options import pairs
     from kplan.cli.output import bar, print_json, print_table
+    from kplan.cli.paths import check_outputs
     from kplan.workload.log_file import open_log
 
     rule = _rule(
@@ -73,6 +74,7 @@ def replay(
             "max_cached_requests": max_cached_requests,
         },
     )
+    check_outputs({"--out": out}, [file, *([] if tokenizer is None else [tokenizer])])
     encode = None if tokenizer is None else load_tokenizer(tokenizer)
     log = open_log(file)
     given = pairs(columns) if columns else {}
