@@ -87,7 +87,25 @@ def test_anomalies_are_counted(recordings: dict[str, TraceSet]) -> None:
     heads = [note for found in recordings.values() for note in found.notes if note.startswith("eagle3: ")]
     clipped = sum(int(note.split()[1]) for note in heads if "ran past" in note)
     assert clipped == 3161
+    replayed = [note for found in recordings.values() for note in found.notes if "ran past" in note]
+    assert not any(note.startswith(("ngram-2-5: ", "suffix: ")) for note in replayed)  # clipped when made
     assert [int(found.loopy.sum()) for found in recordings.values() if found.loopy is not None] == [0, 6, 5]
+
+
+def test_rows_stand_together_where_they_are_of_one_generation(
+    recordings: dict[str, TraceSet], shared_dir: Path
+) -> None:
+    """A head's row is aligned when it is as long as the token ids, which every lookup's row is."""
+    ids = pd.read_parquet(shared_dir / "data" / "token_ids.parquet")
+    for dataset, found in recordings.items():
+        tokens = ids[ids["dataset"] == dataset].set_index("request_id").loc[found.request_id.tolist()]
+        lengths = tokens["generated_token_ids"].map(len).to_numpy()
+        assert found.prompt_len.tolist() == tokens["prompt_token_ids"].map(len).tolist()
+        for name in ("ngram", "ngram-2-5", "suffix"):
+            assert found.proposers[name].output_len.tolist() == lengths.tolist()
+            assert found.proposers[name].aligned.all()
+        head = found.proposers["eagle3"]
+        assert head.aligned.tolist() == (head.output_len == lengths).tolist()
 
 
 def test_import_keeps_every_array(recordings: dict[str, TraceSet], tmp_path: Path) -> None:
