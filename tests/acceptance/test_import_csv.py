@@ -39,6 +39,16 @@ def test_order_of_columns_and_further_ones_do_not_matter(tmp_path: Path) -> None
     assert found.proposers["eagle3"].recorded_k == 5
 
 
+def test_progress_is_told_to_the_last_byte(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "s.csv", [HEAD, *(f"r{i},7,6,1,1,3" for i in range(40_000))])
+    told: list[tuple[int, int]] = []
+    load_acceptance(path, options=ImportOptions("eagle3"), progress=lambda *now: told.append(now))
+    size = path.stat().st_size
+    assert told == sorted(told)
+    assert len(told) == 4  # rows 1, 16,385 and 32,769, and the end
+    assert told[-1] == (size, size)
+
+
 BAD_LINES = {
     "negative": ("a,7,6,3,-1,3", "row 3, column accepted: got '-1'"),
     "nan": ("a,7,6,3,nan,3", "row 3, column accepted: got 'nan'"),

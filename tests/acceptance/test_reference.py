@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,25 @@ def test_anomalies_are_counted(recordings: dict[str, TraceSet]) -> None:
     heads = [note for found in recordings.values() for note in found.notes if note.startswith("eagle3: ")]
     clipped = sum(int(note.split()[1]) for note in heads if "ran past" in note)
     assert clipped == 3161
+    replayed = [note for found in recordings.values() for note in found.notes if "ran past" in note]
+    assert not any(note.startswith(("ngram-2-5: ", "suffix: ")) for note in replayed)  # clipped when made
     assert [int(found.loopy.sum()) for found in recordings.values() if found.loopy is not None] == [0, 6, 5]
+
+
+def test_rows_stand_together_where_they_are_of_one_generation(
+    recordings: dict[str, TraceSet], shared_dir: Path
+) -> None:
+    """A head's row is aligned when it is as long as the token ids, which every lookup's row is."""
+    ids = pd.read_parquet(shared_dir / "data" / "token_ids.parquet")
+    for dataset, found in recordings.items():
+        tokens = ids[ids["dataset"] == dataset].set_index("request_id").loc[found.request_id.tolist()]
+        lengths = tokens["generated_token_ids"].map(len).to_numpy()
+        assert found.prompt_len.tolist() == tokens["prompt_token_ids"].map(len).tolist()
+        for name in ("ngram", "ngram-2-5", "suffix"):
+            assert found.proposers[name].output_len.tolist() == lengths.tolist()
+            assert found.proposers[name].aligned.all()
+        head = found.proposers["eagle3"]
+        assert head.aligned.tolist() == (head.output_len == lengths).tolist()
 
 
 def test_import_keeps_every_array(recordings: dict[str, TraceSet], tmp_path: Path) -> None:
@@ -109,10 +128,31 @@ def test_an_unknown_data_set_names_those_there_are(shared_dir: Path) -> None:
 
 def test_loops_are_found_from_the_tokens(shared_dir: Path) -> None:
     data = shared_dir / "data"
-    marked = pd.read_parquet(data / "acceptance_traces.parquet", columns=["dataset", "request_id", "loopy"])
+    columns = ["dataset", "request_id", "output_len", "hit_max_len", "loopy", "acc_ngram"]
+    marked = pd.read_parquet(data / "acceptance_traces.parquet", columns=columns)
     ids = pd.read_parquet(data / "token_ids.parquet")
     both = marked.merge(ids, on=["dataset", "request_id"])
-    found = np.array([is_loopy(tokens) for tokens in both["generated_token_ids"]])
-    labels = both["loopy"].to_numpy(np.bool_)
-    assert np.count_nonzero(found & labels) >= 10
-    assert np.count_nonzero(found & ~labels) <= 4
+    assert len(both) == 1110
+    found = both[[is_loopy(tokens) for tokens in both["generated_token_ids"]]]
+    labelled = both[both["loopy"]]
+    # The 11 rows that the column marks are those at the limit, and long ones that a lookup foretells in full.
+    full = np.array(
+        [np.mean(acc[:n] == 21) for acc, n in zip(both["acc_ngram"], both["output_len"], strict=True)]
+    )
+    told = both["hit_max_len"] | ((both["output_len"] > 1000) & (full > 0.5))
+    assert both[told].index.tolist() == labelled.index.tolist()
+    assert int(labelled["hit_max_len"].sum()) == 9
+    assert set(labelled.index) <= set(found.index)
+    more = found.drop(labelled.index)
+    assert sorted(zip(more["dataset"], more["request_id"], strict=True)) == [
+        ("sharegpt", "161"),
+        ("sharegpt", "271"),
+    ]
+    shares = {row.request_id: repeated(row.generated_token_ids) for row in more.itertuples()}
+    assert shares == {"161": pytest.approx(0.245, abs=1e-3), "271": pytest.approx(0.512, abs=1e-3)}
+
+
+def repeated(tokens: Sequence[int]) -> float:
+    """Share of the windows of 32 tokens that had occurred before."""
+    windows = [tuple(tokens[at : at + 32]) for at in range(len(tokens) - 31)]
+    return 1 - len(set(windows)) / len(windows)

@@ -32,7 +32,7 @@ def made(n: int, seed: int = 0) -> Requests:
     )
 
 
-@pytest.mark.parametrize("rule", [NgramRule(k=5), SuffixRule(earlier_outputs=False), SuffixRule()])
+@pytest.mark.parametrize("rule", [NgramRule(k=5), SuffixRule(max_cached_requests=0), SuffixRule()])
 def test_workers_change_nothing_and_progress_counts_every_position(rule: NgramRule | SuffixRule) -> None:
     requests, told = made(40), []
     one = replay_requests(requests, rule, workers=1, progress=lambda *now: told.append(now))
@@ -64,10 +64,12 @@ def test_a_loop_is_marked() -> None:
     assert walk(traces.proposers["ngram"], 20).acceptance_length > 15
 
 
-def test_more_outputs_than_vllm_keeps_are_told() -> None:
+def test_outputs_that_the_cache_drops_are_told() -> None:
     one = np.array([1], np.int32)
-    many = Requests(tuple(map(str, range(10_001))), (one,) * 10_001, (one,) * 10_001, "made")
-    assert any("vLLM keeps the last 10000" in note for note in replay_requests(many, SuffixRule()).notes)
+    four = Requests(("a", "b", "c", "d"), (one,) * 4, (one,) * 4, "made")
+    for room, told in ((3, "the last 2 outputs before it"), (4, "every output before it")):
+        notes = replay_requests(four, SuffixRule(max_cached_requests=room)).notes
+        assert any(told in note for note in notes), notes
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kplan.acceptance import load_traces, walk
+from kplan.acceptance import load_acceptance, load_traces, walk
 from kplan.cli.app import run
 from kplan.errors import InputError
 from tests.acceptance.made import dump, recording_row, write_lines
@@ -75,6 +75,16 @@ def test_a_loop_is_marked(tmp_path: Path) -> None:
 def test_unknown_keys_are_named(tmp_path: Path) -> None:
     found = load(tmp_path, recording_row(acc_medusa={"acc_len": [1]}))
     assert any("acc_medusa" in note for note in found.notes)
+
+
+def test_progress_is_told_to_the_last_byte(tmp_path: Path) -> None:
+    line = dump(recording_row(prompt_token_ids=[5] * 400_000))
+    path = write_lines(tmp_path / "r.jsonl", [line, line])
+    told: list[tuple[int, int]] = []
+    load_acceptance(path, progress=lambda *now: told.append(now))
+    size = path.stat().st_size
+    assert size == 2 * (len(line) + 1)
+    assert told == [(size // 2, size), (size, size), (size, size)]
 
 
 BAD_ROWS = {

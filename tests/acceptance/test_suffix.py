@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kplan.acceptance.suffix import SuffixReplay, SuffixRule
+from kplan.acceptance.suffix_order import NODES, SPARE
 from kplan.errors import InputError
 
 F = np.float32
@@ -18,7 +19,7 @@ rules = st.builds(
     tree_depth=st.integers(2, 10),
     spec_factor=st.sampled_from([0.0, 0.5, 1.0, 2.5]),
     min_probability=st.sampled_from([0.0, 0.1, 0.4, 1.0]),
-    earlier_outputs=st.booleans(),
+    max_cached_requests=st.sampled_from([0, 1, 2, 3, 10_000]),
 )
 
 
@@ -54,6 +55,22 @@ class PlainTree:
         siblings.insert(to, siblings.pop(place))
         siblings[to][1] = count + 1
 
+    def remove(self, text: list[int]) -> None:
+        """Take the whole sequence ``text`` away, as ``SuffixTree::remove`` and ``_decrement_count`` do."""
+        for start in range(len(text)):
+            for stop in range(start + 1, min(start + self.depth, len(text)) + 1):
+                parent, node = tuple(text[start : stop - 1]), tuple(text[start:stop])
+                self.count[node] -= 1
+                siblings = self.next[parent]
+                place = next(i for i, one in enumerate(siblings) if one[0] == node[-1])
+                moved = siblings.pop(place)
+                moved[1] -= 1
+                if moved[1]:  # to the front of those of its new count or less
+                    place = next((i for i, one in enumerate(siblings) if one[1] <= moved[1]), len(siblings))
+                    siblings.insert(place, moved)
+                else:
+                    del self.count[node]
+
     def draft(self, text: list[int], rule: SuffixRule) -> tuple[float, list[int]]:
         best: tuple[float, list[int]] = (F(0), [])
         for m in range(1, min(self.depth, len(text))):
@@ -76,10 +93,12 @@ class PlainTree:
         return best
 
 
-@given(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=4), rules)
+@given(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=6), rules)
 def test_replay_is_the_rule(requests: list[tuple[list[int], list[int]]], rule: SuffixRule) -> None:
     replay, earlier = SuffixReplay(rule), PlainTree(rule.tree_depth)
-    for prompt, generated in requests:
+    for served, (prompt, generated) in enumerate(requests):
+        if 0 < rule.max_cached_requests <= served:
+            earlier.remove(requests[served - rule.max_cached_requests][1])
         acc, drafted = replay.replay(np.array(prompt, np.int32), np.array(generated, np.int32))
         assert (acc[0], drafted[0]) == (1, 0)
         own = PlainTree(rule.tree_depth)
@@ -92,7 +111,7 @@ def test_replay_is_the_rule(requests: list[tuple[list[int], list[int]]], rule: S
             if i == len(generated):
                 break
             mine = own.draft(text, rule)
-            others = earlier.draft(text, rule) if rule.earlier_outputs else (F(0), [])
+            others = earlier.draft(text, rule) if rule.max_cached_requests else (F(0), [])
             draft = others[1] if others[0] > mine[0] else mine[1]
             right = 0
             while right < min(len(draft), len(generated) - i) and draft[right] == generated[i + right]:
@@ -121,7 +140,28 @@ def test_an_earlier_output_is_known_and_an_earlier_prompt_is_not() -> None:
     asked = ([7], [1, 2, 3])
     assert replayed(SuffixRule(), ([7], [1, 2, 3]), asked)[0] == [1, 2, 1]
     assert replayed(SuffixRule(), ([1, 2, 3], [8]), asked)[0] == [1, 1, 1]
-    assert replayed(SuffixRule(earlier_outputs=False), ([7], [1, 2, 3]), asked)[0] == [1, 1, 1]
+    assert replayed(SuffixRule(max_cached_requests=0), ([7], [1, 2, 3]), asked)[0] == [1, 1, 1]
+
+
+def test_the_oldest_output_is_forgotten_when_one_more_begins() -> None:
+    asked, other = ([7], [1, 2, 3]), ([7], [5])
+    # With room for two, the request itself and one output before it.
+    assert replayed(SuffixRule(max_cached_requests=2), asked, asked)[0] == [1, 2, 1]
+    assert replayed(SuffixRule(max_cached_requests=2), asked, other, asked)[0] == [1, 1, 1]
+    assert replayed(SuffixRule(max_cached_requests=3), asked, other, asked)[0] == [1, 2, 1]
+    assert replayed(SuffixRule(max_cached_requests=1), asked, asked)[0] == [1, 1, 1]
+
+
+def test_the_memory_of_forgotten_outputs_is_used_again() -> None:
+    draw = np.random.default_rng(2)
+    replay, nodes = SuffixReplay(SuffixRule(max_cached_requests=3)), []
+    for _ in range(60):
+        replay.replay(np.array([1], np.int32), draw.integers(0, 3, 200).astype(np.int32))
+        nodes.append(int(replay._global.used[NODES] - replay._global.used[SPARE]))
+    # Strings of up to 24 tokens over 3 outputs of 200: no more nodes than that, however many came before.
+    assert max(nodes) <= 3 * 200 * 24
+    assert max(nodes[30:]) < 1.1 * max(nodes[:30])
+    assert replay._global.used[NODES] < 1.1 * max(nodes) + 2 * 24
 
 
 def test_the_depth_bounds_match_and_draft_together() -> None:
@@ -137,6 +177,7 @@ def test_the_depth_bounds_match_and_draft_together() -> None:
     [
         ("k", 0), ("k", 255), ("tree_depth", 1), ("tree_depth", 1025), ("spec_factor", -0.5),
         ("spec_factor", float("nan")), ("min_probability", 1.5), ("min_probability", float("nan")),
+        ("max_cached_requests", -1),
     ],
 )  # fmt: skip
 def test_bad_settings_are_refused(setting: str, value: float) -> None:

@@ -29,7 +29,7 @@ def copying(requests: int, outputs: int) -> Requests:
 
 @pytest.mark.parametrize(
     ("rule", "least"),
-    [(NgramRule(), 3.0), (SuffixRule(earlier_outputs=False), 3.0), (SuffixRule(), 3.0)],
+    [(NgramRule(), 3.0), (SuffixRule(max_cached_requests=0), 3.0), (SuffixRule(), 3.0)],
     ids=["ngram", "suffix-own", "suffix"],
 )
 def test_a_million_positions(benchmark: BenchmarkFixture, rule: NgramRule | SuffixRule, least: float) -> None:

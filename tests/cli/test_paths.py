@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from kplan.cli.app import run
 from kplan.cli.paths import check_outputs
 from kplan.errors import InputError
+from tests.acceptance.made import dump, recording_row, write_lines
 from tests.latency.test_fit_measured import write_log
 
 
@@ -38,6 +42,72 @@ def test_a_report_that_cannot_be_written_leaves_no_calibration(tmp_path: Path) -
     argv = ["calibrate", "--steps", str(log), "--out", str(tmp_path / "o.yaml"), "--report", str(tmp_path)]
     assert run(argv) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["steps.jsonl"]
+
+
+WRITES = {
+    "calibrate": ["calibrate", "--steps", "{log}", "--out"],
+    "calibrate --report": ["calibrate", "--steps", "{log}", "--out", "{made}", "--report"],
+    "import": ["traces", "import", "{traces}", "--out"],
+    "describe": ["traces", "describe", "{traces}", "--report"],
+    "replay": ["traces", "replay", "{traces}", "--proposer", "ngram", "--out"],
+    "fit": ["traces", "fit", "{traces}", "--proposer", "ngram", "--out"],
+    "workload": ["traces", "workload", "{traces}", "--name", "w", "--summary", "s", "--out"],
+    "simulate": ["simulate", "--concurrency", "4", "--records"],
+    "recommend": ["recommend", "--concurrency", "4", "--out"],
+    "export": ["export", "{plan}", "--out"],
+    "validate": ["validate", "--write-baseline"],
+    "validate --report": ["validate", "--report"],
+}
+
+
+@pytest.mark.parametrize("argv", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("glued", [False, True])
+def test_an_empty_path_is_refused_and_nothing_is_written(
+    argv: list[str],
+    glued: bool,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    *given, option = argv
+    assert run([*given, *([f"{option}="] if glued else [option, ""])]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(f"error: {option}: got 'an empty text', a value is needed")
+    assert len(told.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder that not even root can write to")
+@pytest.mark.parametrize("which", ["calibrate", "calibrate --report", "import", "describe", "replay"])
+def test_a_folder_that_nobody_can_write_to_is_told_in_one_line(
+    which: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    places = {
+        "{log}": str(write_log(tmp_path / "steps.jsonl", (1, 16, 128))),
+        "{traces}": str(write_lines(tmp_path / "traces.jsonl", [dump(recording_row())])),
+        "{made}": str(tmp_path / "made"),
+    }
+    argv = [places.get(one, one) for one in WRITES[which]]
+    assert run([*argv, "/proc/x.out"]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(f"error: {argv[-1]}: got '/proc/x.out', its folder is not writable")
+    assert len(told.err.splitlines()) == 1
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("argv", [["profiles"], ["profiles", "--json"], ["policies"], ["--help"]])
+def test_a_reader_that_went_away_is_no_error(argv: list[str]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    code = "import sys; from kplan.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", code, *argv], stdout=theirs, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(theirs)
+    assert (ended.returncode, ended.stderr) == (141, "")
 
 
 @pytest.mark.parametrize("option", ["--model", "--calibration", "--drafter"])

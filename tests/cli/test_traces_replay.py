@@ -47,8 +47,18 @@ def test_suffix_knows_earlier_outputs_unless_told_not_to(
     argv += ["--columns", "prompt_token_ids=prompt,generated_token_ids=tokens", "--json"]
     assert run(argv) == 0
     assert json.loads(capsys.readouterr().out)["walk"][0]["tokens"] == 4 / 3
-    assert run([*argv, "--no-earlier-outputs"]) == 0
+    assert run([*argv, "--max-cached-requests", "0"]) == 0
     assert json.loads(capsys.readouterr().out)["walk"][0]["tokens"] == 1.0
+
+
+def test_the_suffix_cache_drops_the_oldest_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write(tmp_path, "prompt,tokens\n8,7 0 6\n8,5\n8,7 0 6\n", "log.csv")
+    argv = ["traces", "replay", str(log), "--proposer", "suffix", "--out", str(tmp_path / "out.parquet")]
+    argv += ["--columns", "prompt_token_ids=prompt,generated_token_ids=tokens", "--json"]
+    # The third emits its last two tokens in one step where it still knows the first: 3 steps, else 4.
+    for room, tokens in (("3", 4 / 3), ("2", 1.0)):
+        assert run([*argv, "--max-cached-requests", room]) == 0
+        assert json.loads(capsys.readouterr().out)["walk"][0]["tokens"] == tokens
 
 
 def test_the_table_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

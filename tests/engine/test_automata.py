@@ -198,6 +198,35 @@ def test_a_rule_that_could_raise_is_refused_for_compiled_code_would_swallow_it()
         ends(Says(choose_or_raise))
 
 
+def choose_a_fraction(state, step, seen, prices, k_each):  # type: ignore[no-untyped-def]  # read by numba
+    return 2.9 * state[0, 0]
+
+
+def choose_a_fraction_or_none(state, step, seen, prices, k_each):  # type: ignore[no-untyped-def]  # read by numba
+    return 3 if len(seen) > 4 else state[0, 0]
+
+
+def choose_a_truth(state, step, seen, prices, k_each):  # type: ignore[no-untyped-def]  # read by numba
+    return len(seen) > 0
+
+
+@pytest.mark.parametrize(
+    ("choose", "kind"),
+    [
+        (choose_a_fraction, "float64"),
+        (choose_a_fraction_or_none, "float64"),
+        (choose_a_truth, "bool"),
+    ],
+)
+def test_a_k_that_compiled_code_would_cut_is_refused(choose: Callable[..., int], kind: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ends(Says(choose, 1.0))
+    told = str(caught.value)
+    assert told.startswith(f"policy Says: {choose.__name__}: got 'a K of type {kind}")
+    assert "a whole number is needed" in told
+    assert "\n" not in told
+
+
 def choose_by_zero(state, step, seen, prices, k_each):  # type: ignore[no-untyped-def]  # read by numba
     """2 where a division by zero gives infinity."""
     return 2 if 1.0 / state[0, 0] > 1e300 else 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kplan.config.scenario import make_scenario
 from kplan.errors import InputError
+from kplan.profiles import load_drafter, load_model
 from kplan.registry import parse_policy
 from kplan.search.candidates import greedy_table, rates, table_text, walk_curve
 from kplan.search.study import TableSearch, Tried, _text, search_table
@@ -65,6 +68,15 @@ def test_counts_below_one_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=told):
         search_table(setup, trials, workers, 0, seconds)
+
+
+@pytest.mark.parametrize("proposer", ["pard", "eagle3-tree"])
+def test_a_drafter_of_one_k_has_no_table(setup: Setup, proposer: str) -> None:
+    model = load_model("llama-3.1-8b")
+    with pytest.raises(InputError) as error:
+        search_table(replace(setup, drafter=load_drafter(proposer, model, None)), 1, 1, 0, 10.0)
+    assert str(error.value).startswith(f"proposer: got '{proposer}', engines keep one K while it drafts")
+    assert "\n" not in str(error.value)
 
 
 def test_a_load_without_a_rate_is_refused() -> None:

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kplan.acceptance.files import write_text
 from kplan.acceptance.trace import MAX_K
 from kplan.errors import InputError
+from kplan.files import write_text
 from kplan.provenance import Kind, Provenance
 
 SCHEMA_VERSION = 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from io import TextIOWrapper
 from itertools import groupby
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import numpy as np
 from kplan.acceptance.collect import ImportOptions, StepCollector
 from kplan.acceptance.columns import Row
 from kplan.acceptance.figures import AcceptanceFigures
+from kplan.acceptance.jsonl import Progress, silent
 from kplan.acceptance.placing import Steps
 from kplan.acceptance.trace import MAX_K, TraceSet
 from kplan.errors import InputError
@@ -26,11 +28,12 @@ _BOUNDS = {
     "accepted": (0, MAX_K), "drafted": (0, MAX_K),
 }  # fmt: skip
 _DIGITS = 10
+_TELL_ROWS = 2**14
 
 Numbers = tuple[int, int, int, int, int]
 
 
-def load_csv(path: Path, options: ImportOptions) -> TraceSet | AcceptanceFigures:
+def load_csv(path: Path, options: ImportOptions, progress: Progress = silent) -> TraceSet | AcceptanceFigures:
     """Read the steps of a CSV file, a request in memory at a time.
 
     Raises:
@@ -40,7 +43,7 @@ def load_csv(path: Path, options: ImportOptions) -> TraceSet | AcceptanceFigures
     """
     collector = StepCollector(options.needed_proposer("a CSV of steps"), options)
     done: set[str] = set()
-    for name, group in groupby(_rows(path), key=lambda row: row[1]):
+    for name, group in groupby(_rows(path, progress), key=lambda row: row[1]):
         rows = list(group)
         first = rows[0]
         if name in done:
@@ -68,9 +71,9 @@ def load_csv(path: Path, options: ImportOptions) -> TraceSet | AcceptanceFigures
     return collector.result(f"CSV of steps, {path.name}")
 
 
-def _rows(path: Path) -> Iterator[tuple[Row, str, Numbers]]:
+def _rows(path: Path, progress: Progress) -> Iterator[tuple[Row, str, Numbers]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as text:
+        with path.open("rb") as raw, TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
             reader = csv.reader(text, strict=True)
             header = [cell.strip() for cell in next(reader, [])]
             for column in COLUMNS:
@@ -78,7 +81,10 @@ def _rows(path: Path) -> Iterator[tuple[Row, str, Numbers]]:
                     bound = f"{', '.join(COLUMNS)} are needed, once each"
                     raise InputError(f"{path.name}, column {column}", f"{header.count(column)} of it", bound)
             at = [header.index(column) for column in COLUMNS]
-            for cells in reader:
+            total = path.stat().st_size
+            for number, cells in enumerate(reader):
+                if number % _TELL_ROWS == 0:
+                    progress(raw.tell(), total)
                 where = Row(path.name, reader.line_num)
                 if not cells:
                     continue
@@ -90,6 +96,7 @@ def _rows(path: Path) -> Iterator[tuple[Row, str, Numbers]]:
                     raise InputError(where.at("request_id"), "nothing", "a name is needed")
                 a, b, c, d, e = map(_integer, numbers, COLUMNS[1:], [where] * len(numbers))
                 yield where, name, (a, b, c, d, e)
+            progress(total, total)
     except OSError as error:
         raise InputError("trace file", str(path), error.strerror or "cannot be read") from error
     except UnicodeDecodeError as error:

@@ -25,7 +25,7 @@ import numpy as np
 from kplan.acceptance.collect import ImportOptions, StepCollector
 from kplan.acceptance.columns import Row, integers
 from kplan.acceptance.figures import AcceptanceFigures
-from kplan.acceptance.jsonl import count, records, value
+from kplan.acceptance.jsonl import Progress, count, records, silent, value
 from kplan.acceptance.placing import Ints, Steps, place_by_chunks, place_in_order
 from kplan.acceptance.trace import MAX_K, TraceSet
 from kplan.errors import InputError
@@ -64,24 +64,32 @@ class Served:
 Reader = Callable[[dict[str, Any], Row, ImportOptions], Served | None]
 
 
-def load_vllm(path: Path, options: ImportOptions) -> TraceSet | AcceptanceFigures:
+def load_vllm(
+    path: Path, options: ImportOptions, progress: Progress = silent
+) -> TraceSet | AcceptanceFigures:
     """Read responses of vLLM, see the module's text. Raises InputError with file, row and column."""
-    return _load(path, options, _vllm, "vLLM per-request metrics")
+    return _load(path, options, progress, _vllm, "vLLM per-request metrics")
 
 
-def load_sglang(path: Path, options: ImportOptions) -> TraceSet | AcceptanceFigures:
+def load_sglang(
+    path: Path, options: ImportOptions, progress: Progress = silent
+) -> TraceSet | AcceptanceFigures:
     """Read responses of SGLang; steps need ``chunks`` and ``--recorded-k``. Raises InputError likewise."""
-    return _load(path, options, _sglang, "SGLang meta_info")
+    return _load(path, options, progress, _sglang, "SGLang meta_info")
 
 
-def load_aiperf(path: Path, options: ImportOptions) -> TraceSet | AcceptanceFigures:
+def load_aiperf(
+    path: Path, options: ImportOptions, progress: Progress = silent
+) -> TraceSet | AcceptanceFigures:
     """Read aiperf's per-request records (``--export-level records``). Raises InputError likewise."""
-    return _load(path, options, _aiperf, "aiperf records")
+    return _load(path, options, progress, _aiperf, "aiperf records")
 
 
-def _load(path: Path, options: ImportOptions, read: Reader, what: str) -> TraceSet | AcceptanceFigures:
+def _load(
+    path: Path, options: ImportOptions, progress: Progress, read: Reader, what: str
+) -> TraceSet | AcceptanceFigures:
     collector = StepCollector(options.needed_proposer(what), options)
-    for where, record in records(path):
+    for where, record in records(path, progress):
         served = read(record, where, options)
         if served is None:
             collector.without += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,28 @@ MAX_LINE_BYTES = 2**28
 """Longest line that is read: a file without line ends must not fill the memory."""
 
 
-def records(path: Path) -> Iterator[tuple[Row, dict[str, Any]]]:
+Progress = Callable[[int, int], None]
+"""Told how many bytes of a file are read, of how many."""
+
+_TELL_BYTES = 2**20
+
+
+def silent(_: int, __: int) -> None:
+    """The progress of one who does not ask for it."""
+
+
+def records(path: Path, progress: Progress = silent) -> Iterator[tuple[Row, dict[str, Any]]]:
     """The objects of a file, one a line, with the line each stands on; blank lines are passed over.
+
+    ``progress`` is told about every MiB, and of the end.
 
     Raises:
         InputError: the file cannot be read or holds no object, or a line is too long, truncated or no object.
     """
     try:
         with path.open("rb") as lines:
-            met = 0
+            met = read = told = 0
+            total = path.stat().st_size
             for number, line in enumerate(iter(lambda: lines.readline(MAX_LINE_BYTES + 1), b""), start=1):
                 where = Row(path.name, number)
                 if len(line) > MAX_LINE_BYTES:
@@ -31,6 +44,11 @@ def records(path: Path) -> Iterator[tuple[Row, dict[str, Any]]]:
                 if line.strip():
                     met += 1
                     yield where, parse(line, where)
+                read += len(line)
+                if read - told >= _TELL_BYTES:
+                    told = read
+                    progress(read, total)
+            progress(read, total)
     except OSError as error:
         raise InputError("trace file", str(path), error.strerror or "cannot be read") from error
     if not met:

@@ -17,7 +17,7 @@ from kplan.acceptance.import_csv import COLUMNS as CSV_COLUMNS
 from kplan.acceptance.import_csv import load_csv
 from kplan.acceptance.import_served import load_aiperf, load_sglang, load_vllm
 from kplan.acceptance.import_totals import AIPERF_KEY, BENCH_KEY, aiperf_figures, bench_figures
-from kplan.acceptance.jsonl import MAX_LINE_BYTES, parse
+from kplan.acceptance.jsonl import MAX_LINE_BYTES, Progress, parse, silent
 from kplan.acceptance.reference_parquet import COLUMNS, load_reference
 from kplan.acceptance.specdecode_bench import load_jsonl
 from kplan.acceptance.store import METADATA_KEY, load_own
@@ -52,7 +52,10 @@ def load_traces(path: Path, dataset: str | None = None) -> TraceSet:
 
 
 def load_acceptance(
-    path: Path, dataset: str | None = None, options: ImportOptions = _NO_OPTIONS
+    path: Path,
+    dataset: str | None = None,
+    options: ImportOptions = _NO_OPTIONS,
+    progress: Progress = silent,
 ) -> TraceSet | AcceptanceFigures:
     """Read any acceptance file: traces, or figures where the source keeps no more.
 
@@ -60,6 +63,7 @@ def load_acceptance(
         path: the file.
         dataset: which data set of a file that holds several; None takes all.
         options: what the file does not say (proposer, K).
+        progress: told how many bytes are read, of how many, of a file that is read row by row.
 
     Raises:
         InputError: as in :func:`load_traces`; also where an option is missing, or given to a file that says
@@ -75,10 +79,10 @@ def load_acceptance(
             "dataset", dataset, "only the reference parquet holds several data sets", "leave it out"
         )
     if head.lstrip().startswith(b"{"):
-        return _load_json(path, options)
+        return _load_json(path, options, progress)
     first = head.split(b"\n", 1)[0].decode("utf-8", "replace").removeprefix("\ufeff")
     if {cell.strip().strip('"') for cell in first.split(",")} & {"position", "accepted", "drafted"}:
-        return load_csv(path, options)
+        return load_csv(path, options, progress)
     raise InputError("trace file", str(path), _KINDS, f"a CSV needs {', '.join(CSV_COLUMNS)}")
 
 
@@ -95,7 +99,7 @@ def _head(path: Path) -> bytes:
     return head
 
 
-def _load_json(path: Path, options: ImportOptions) -> TraceSet | AcceptanceFigures:
+def _load_json(path: Path, options: ImportOptions, progress: Progress) -> TraceSet | AcceptanceFigures:
     record = _first_object(path)
     if {"schema_version", "kind", "values"} <= record.keys():
         _refuse(options)
@@ -105,9 +109,9 @@ def _load_json(path: Path, options: ImportOptions) -> TraceSet | AcceptanceFigur
             return whole(record, path, options)
     for keys, load in _SERVED:
         if keys <= record.keys():
-            return load(path, options)
+            return load(path, options, progress)
     _refuse(replace(options, tokenizer=""))
-    return replace(load_jsonl(path), tokenizer=options.tokenizer)
+    return replace(load_jsonl(path, progress), tokenizer=options.tokenizer)
 
 
 _TOTALS: dict[str, Callable[[dict[str, Any], Path, ImportOptions], AcceptanceFigures]] = {

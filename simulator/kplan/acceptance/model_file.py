@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kplan.acceptance import cells
-from kplan.acceptance.files import write_text
 from kplan.acceptance.model import Lookup, TraceModel
 from kplan.errors import InputError
+from kplan.files import write_text
 from kplan.provenance import Kind, Provenance
 
 SCHEMA_VERSION = 1

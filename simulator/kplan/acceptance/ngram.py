@@ -43,7 +43,7 @@ def replay_ngram(
     if len(generated) == 0:
         raise InputError("generated tokens", 0, "at least 1 is needed", "drop the request")
     text = np.concatenate([np.asarray(prompt, np.int32), np.asarray(generated, np.int32)])
-    return _replay(text, len(prompt), lookup_min, lookup_max, k)
+    return _replay(text, *_occurrences(text), len(prompt), lookup_min, lookup_max, k)
 
 
 def check_ngram(lookup_min: int, lookup_max: int, k: int) -> None:
@@ -54,9 +54,25 @@ def check_ngram(lookup_min: int, lookup_max: int, k: int) -> None:
         raise InputError("K", k, f"1..{MAX_K} is accepted")
 
 
+def _occurrences(text: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(n,) where each token of (n,) ``text`` stands first, and (n,) where it stands next, n: nowhere."""
+    order = np.argsort(text, kind="stable")
+    begins = np.append(True, text[order[1:]] != text[order[:-1]])
+    first, after = np.empty_like(order), np.full_like(order, len(text))
+    first[order] = order[begins][np.cumsum(begins) - 1]
+    after[order[:-1][~begins[1:]]] = order[1:][~begins[1:]]
+    return first, after
+
+
 @njit(cache=True, nogil=True)
 def _replay(
-    text: NDArray[np.int32], prompt_len: int, lookup_min: int, lookup_max: int, k: int
+    text: NDArray[np.int32],
+    first: NDArray[np.int64],
+    after: NDArray[np.int64],
+    prompt_len: int,
+    lookup_min: int,
+    lookup_max: int,
+    k: int,
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     total = len(text)
     outputs = total - prompt_len
@@ -64,7 +80,7 @@ def _replay(
     drafted = np.zeros(outputs, np.uint8)
     for i in range(1, outputs):
         known = prompt_len + i
-        follow = _match(text, known, lookup_min, lookup_max)
+        follow = _match(text, first, after, known, lookup_min, lookup_max)
         if follow < 0:
             continue
         offer = min(k, known - follow)
@@ -78,18 +94,24 @@ def _replay(
 
 
 @njit(cache=True)
-def _match(text: NDArray[np.int32], known: int, lookup_min: int, lookup_max: int) -> int:
+def _match(
+    text: NDArray[np.int32],
+    first: NDArray[np.int64],
+    after: NDArray[np.int64],
+    known: int,
+    lookup_min: int,
+    lookup_max: int,
+) -> int:
     """Where the draft starts: after the earliest occurrence of the longest match; -1 if there is none."""
     best, follow = lookup_min - 1, -1
-    last = text[known - 1]
-    for end in range(lookup_min, known):
-        if text[end - 1] != last:
-            continue
+    at = first[known - 1]
+    while at < known - 1:
         n = 1
-        while n < lookup_max and n < end and text[end - 1 - n] == text[known - 1 - n]:
+        while n < lookup_max and n <= at and text[at - n] == text[known - 1 - n]:
             n += 1
         if n > best:
-            best, follow = n, end
+            best, follow = n, at + 1
             if n == lookup_max:
                 break
+        at = after[at]
     return follow

@@ -18,9 +18,6 @@ from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
 from kplan.provenance import Kind, Provenance
 
-VLLM_CACHED_REQUESTS = 10_000
-"""``suffix_decoding_max_cached_requests`` of vLLM 0.32.0; the oldest outputs are then dropped."""
-
 _Arrays = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 
@@ -72,7 +69,7 @@ def replay_requests(
 ) -> TraceSet:
     """Replay one proposer at every output position; ``recorded_k`` is the rule's K.
 
-    Requests are independent and replayed side by side, except by suffix decoding with earlier outputs, which
+    Requests are independent and replayed side by side, except by suffix decoding that caches outputs, which
     needs their order and runs on one core. Neither changes the result.
 
     Args:
@@ -113,7 +110,7 @@ def replay_requests(
 def _each(requests: Requests, rule: NgramRule | SuffixRule, workers: int) -> Iterator[_Arrays]:
     """Acceptance and drafts of every request, in their order."""
     pairs = zip(requests.prompts, requests.outputs, strict=True)
-    if isinstance(rule, SuffixRule) and rule.earlier_outputs:
+    if isinstance(rule, SuffixRule) and rule.max_cached_requests:
         replay = SuffixReplay(rule)
         for prompt, output in pairs:
             yield replay.replay(prompt, output)
@@ -140,12 +137,10 @@ def _caveats(requests: Requests, rule: NgramRule | SuffixRule) -> list[str]:
     notes = [
         f"suffix: exact at K={rule.k}; with a smaller K a server may choose another match, as K cuts scores"
     ]
-    if rule.earlier_outputs:
-        notes.append(
-            "suffix: each request knows every output before it in the log; a server also knows parts of "
-            "those that run beside it"
-        )
-        if len(requests.outputs) > VLLM_CACHED_REQUESTS:
-            kept = f"{len(requests.outputs)} outputs are kept"
-            notes.append(f"suffix: {kept}; vLLM keeps the last {VLLM_CACHED_REQUESTS} unless told otherwise")
+    if rule.max_cached_requests:
+        known = "every output before it in the log"
+        if len(requests.outputs) > rule.max_cached_requests:
+            known = f"the last {rule.max_cached_requests - 1} outputs before it in the log"
+        beside = "a server also knows parts of those that run beside it"
+        notes.append(f"suffix: each request knows {known}; {beside}")
     return notes

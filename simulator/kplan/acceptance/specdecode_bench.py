@@ -19,7 +19,7 @@ import numpy as np
 
 from kplan.acceptance.columns import Row, TraceBuilder, acceptance, integers
 from kplan.acceptance.heads import RECORDED_HEAD, with_aliases
-from kplan.acceptance.jsonl import records
+from kplan.acceptance.jsonl import Progress, records, silent
 from kplan.acceptance.loops import is_loopy
 from kplan.acceptance.ngram import replay_ngram
 from kplan.acceptance.trace import TraceSet
@@ -42,7 +42,7 @@ class _Counts:
         self.unknown_keys: dict[str, int] = {}
 
 
-def load_jsonl(path: Path) -> TraceSet:
+def load_jsonl(path: Path, progress: Progress = silent) -> TraceSet:
     """Read a combined file line by line (one request in memory at a time, besides the packed arrays).
 
     Raises:
@@ -57,7 +57,7 @@ def load_jsonl(path: Path) -> TraceSet:
     prompt_len: list[int] = []
     loopy: list[bool] = []
     eagle_rows = 0
-    for where, record in records(path):
+    for where, record in records(path, progress):
         for key in record.keys() - _KNOWN:
             counts.unknown_keys[key] = counts.unknown_keys.get(key, 0) + 1
         prompt, generated = (

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kplan.acceptance.columns import Row
-from kplan.acceptance.files import replacing
 from kplan.acceptance.trace import MAX_K, ProposerTrace, TraceSet
 from kplan.errors import InputError
+from kplan.files import replacing
 from kplan.provenance import Kind, Provenance
 
 SCHEMA_VERSION = 2

@@ -8,17 +8,20 @@ tokens, while the product of frequencies is at least ``min_probability``. The dr
 these products wins; of equal ones the longer match, and the request's own tree before the global one.
 
 A server runs requests side by side, so its global tree also holds parts of outputs that are under way; here
-each request sees all outputs before it, in the order given.
+each request sees all outputs before it, in the order given, as far as the cache still holds them: the oldest
+goes when one more begins than ``max_cached_requests`` (``SuffixDecodingCache`` of Arctic Inference 0.1.1).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kplan.acceptance.suffix_tree import END, SuffixTree, append, find, new_tree, restart, with_room
+from kplan.acceptance.suffix_order import SuffixTree
+from kplan.acceptance.suffix_tree import END, append, find, new_tree, remove, restart, with_room
 from kplan.acceptance.trace import MAX_K
 from kplan.errors import InputError
 from kplan.jit import bare
@@ -35,14 +38,15 @@ class SuffixRule:
         tree_depth: tokens of a match and its draft together, >= 2 (with 1 nothing is ever drafted).
         spec_factor: drafts per matched token, >= 0.
         min_probability: of a draft by the counts, 0..1.
-        earlier_outputs: False: no global tree (``suffix_decoding_max_cached_requests=0``).
+        max_cached_requests: outputs in the global tree, that of the running request included; 0: there is no
+            such tree.
     """
 
     k: int = 24
     tree_depth: int = 24
     spec_factor: float = 1.0
     min_probability: float = 0.1
-    earlier_outputs: bool = True
+    max_cached_requests: int = 10_000
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= MAX_K:
@@ -53,16 +57,21 @@ class SuffixRule:
             raise InputError("spec factor", self.spec_factor, f"0..{MAX_K} is accepted")
         if not 0 <= self.min_probability <= 1:
             raise InputError("min probability", self.min_probability, "0..1 is accepted")
+        if self.max_cached_requests < 0:
+            raise InputError(
+                "max cached requests", self.max_cached_requests, "at least 0 is needed", "0 caches no output"
+            )
 
 
 class SuffixReplay:
-    """Replays requests in their order; the outputs so far are the global tree of the next."""
+    """Replays requests in their order; the outputs that the cache holds are the global tree of the next."""
 
     def __init__(self, rule: SuffixRule) -> None:
         self._rule = rule
         self._global = new_tree(rule.tree_depth)
         self._store = np.empty(0, np.int32)
         self._stored = 0
+        self._cached: deque[slice] = deque()
 
     def replay(
         self, prompt: NDArray[np.int32], generated: NDArray[np.int32]
@@ -87,21 +96,24 @@ class SuffixReplay:
             raise InputError("token id", int(text.min()), "at least 0 is needed")
         rule, outputs = self._rule, len(generated)
         acc, drafted = np.ones(outputs, np.uint8), np.zeros(outputs, np.uint8)
-        base = self._keep(text[len(prompt) :]) if rule.earlier_outputs else 0
+        cached = rule.max_cached_requests > 0
+        base = self._keep(text[len(prompt) :]) if cached else 0
         own = new_tree(rule.tree_depth)
         for start in range(0, len(text), _CHUNK_TOKENS):
             stop = min(start + _CHUNK_TOKENS, len(text))
             own = with_room(own, stop - start)
-            if rule.earlier_outputs:
+            if cached:
                 self._global = with_room(self._global, stop - start)
             _replay(
-                own, self._global, rule.earlier_outputs, text, self._store, base, len(prompt), start, stop,
+                own, self._global, cached, text, self._store, base, len(prompt), start, stop,
                 rule.k, np.float32(rule.spec_factor), np.float32(rule.min_probability), acc, drafted,
             )  # fmt: skip
         return acc, drafted
 
     def _keep(self, generated: NDArray[np.int32]) -> int:
-        """Put the output behind the earlier ones and return where it starts."""
+        """Put the output behind the earlier ones and return where it starts; the oldest may have to go."""
+        if len(self._cached) == self._rule.max_cached_requests:
+            remove(self._global, self._store[self._cached.popleft()])
         base, end = self._stored, self._stored + len(generated) + 1
         if end > len(self._store):
             longer = np.empty(max(end, 3 * len(self._store) // 2), np.int32)
@@ -110,6 +122,7 @@ class SuffixReplay:
         self._store[base : end - 1] = generated
         self._store[end - 1] = END
         self._stored = end
+        self._cached.append(slice(base, end - 1))
         restart(self._global)
         return base
 

@@ -1,69 +1,38 @@
 """Counted substrings of token sequences, as suffix decoding keeps them, in flat arrays for compiled loops.
 
-A node stands for a string of at most ``depth`` tokens and counts where it occurs. Its continuations are a
-list by falling count. The order of equal counts is that of Arctic Inference 0.1.1, which vLLM runs
-(``csrc/suffix_decoding/suffix_tree.cc``): a new continuation goes last; one that is seen again goes to the
-end of the next higher count, but to its front if it led its own count.
-
-A string that occurred once has no nodes below it: ``ref`` says where in the tokens it goes on. So there are
-about as many nodes as strings that repeat.
+A node stands for a string of at most ``depth`` tokens and counts where it occurs; ``suffix_order`` says in
+what order its continuations stand. A string that occurred once has no nodes below it: ``ref`` says where in
+the tokens it goes on. So there are about as many nodes as strings that repeat.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kplan.acceptance.suffix_order import (
+    NODES,
+    SPARE,
+    SuffixTree,
+    count_down,
+    count_up,
+    link_last,
+    unlist,
+)
 from kplan.jit import bare, inline
 
 ROOT = 0
 END = -1
 """Stands between the sequences of a tree; no token has this id."""
 
-_NODES, _GROUPS, _FREE = range(3)
 _EMPTY = -1
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
-
-
-class SuffixTree(NamedTuple):
-    """State of a tree of ``n`` node slots; the functions below change its arrays in place.
-
-    Attributes:
-        keys: (h,) hash table with linear probing: node * 2**32 + token of a child, -1 where free.
-        children: (h,) the child.
-        counts: (n,) occurrences of the string.
-        token: (n,) its last token.
-        first: (n,) continuation of the highest count, -1: none.
-        last: (n,) continuation of the lowest count, -1: none.
-        after: (n,) next in the list of continuations, -1: none.
-        before: (n,) previous one, -1: none.
-        group: (n,) which continuations have one count.
-        leader: (n,) by group, the first of them.
-        ref: (n,) where the tokens that follow the only occurrence start; -1 once there are nodes for them.
-        free: (n,) groups without members.
-        used: (3,) nodes, groups and free groups in use.
-        active: (depth + 1,) node of the last d tokens of the growing sequence; -1: they occur nowhere else.
-    """
-
-    keys: NDArray[np.int64]
-    children: NDArray[np.int32]
-    counts: NDArray[np.int32]
-    token: NDArray[np.int32]
-    first: NDArray[np.int32]
-    last: NDArray[np.int32]
-    after: NDArray[np.int32]
-    before: NDArray[np.int32]
-    group: NDArray[np.int32]
-    leader: NDArray[np.int32]
-    ref: NDArray[np.int64]
-    free: NDArray[np.int32]
-    used: NDArray[np.int64]
-    active: NDArray[np.int32]
-
-
-_PER_NODE = ("counts", "token", "first", "last", "after", "before", "group", "leader", "ref", "free")
+_PER_NODE = (
+    "counts", "token", "first", "last", "after", "before",
+    "group", "leader", "trailer", "ref", "free", "spare",
+)  # fmt: skip
 
 
 def new_tree(depth: int) -> SuffixTree:
@@ -74,7 +43,7 @@ def new_tree(depth: int) -> SuffixTree:
     for name in ("first", "last", "after", "before", "ref"):
         arrays[name][ROOT] = -1
     arrays["keys"], arrays["children"] = _table(1)
-    tree = SuffixTree(used=np.array([1, 0, 0]), active=np.empty(depth + 1, np.int32), **arrays)
+    tree = SuffixTree(used=np.array([1, 0, 0, 0]), active=np.empty(depth + 1, np.int32), **arrays)
     restart(tree)
     return tree
 
@@ -87,7 +56,7 @@ def restart(tree: SuffixTree) -> None:
 
 def with_room(tree: SuffixTree, tokens: int) -> SuffixTree:
     """The tree, with slots for what ``tokens`` more tokens can add: two nodes for each depth."""
-    needed = int(tree.used[_NODES]) + 2 * tokens * (len(tree.active) - 1)
+    needed = int(tree.used[NODES] - tree.used[SPARE]) + 2 * tokens * (len(tree.active) - 1)
     if needed <= len(tree.counts):
         return tree
     size = max(needed, 3 * len(tree.counts) // 2)
@@ -115,9 +84,15 @@ def _key(node: int | np.int64, token: int) -> np.int64:
 
 
 @inline
+def _home(keys: NDArray[np.int64], key: np.int64) -> np.int64:
+    """Where the search for ``key`` begins."""
+    return np.int64((np.uint64(key) * _SPREAD) >> np.uint64(32)) & (len(keys) - 1)
+
+
+@inline
 def _slot(keys: NDArray[np.int64], key: np.int64) -> np.int64:
     """Where ``key`` is in the table, or where it would be put."""
-    at = np.int64((np.uint64(key) * _SPREAD) >> np.uint64(32)) & (len(keys) - 1)
+    at = _home(keys, key)
     while keys[at] not in (key, _EMPTY):
         at = (at + 1) & (len(keys) - 1)
     return at
@@ -148,7 +123,7 @@ def append(tree: SuffixTree, store: NDArray[np.int32], at: int) -> None:
             slot = _slot(tree.keys, _key(node, store[at]))
             if tree.keys[slot] != _EMPTY:
                 grown = tree.children[slot]
-                _count_up(tree, node, grown)
+                count_up(tree, node, grown)
                 behind = tree.ref[grown]
                 if behind >= 0 and d + 1 < depth:
                     tree.ref[grown] = -1
@@ -185,90 +160,62 @@ def find(
 
 
 @bare
+def remove(tree: SuffixTree, sequence: NDArray[np.int32]) -> None:
+    """Take away the occurrences of a (L,) sequence that was appended whole, and is not the growing one."""
+    depth = len(tree.active) - 1
+    for start in range(len(sequence)):
+        node = np.int64(ROOT)
+        for at in range(start, min(start + depth, len(sequence))):
+            slot = _slot(tree.keys, _key(node, sequence[at]))
+            if tree.keys[slot] == _EMPTY:
+                break
+            child = np.int64(tree.children[slot])
+            if tree.counts[child] == 1:
+                _drop(tree, node, child)
+                break
+            count_down(tree, node, child)
+            node = child
+
+
+@inline
+def _drop(tree: SuffixTree, parent: np.int64, node: np.int64) -> None:
+    """Remove a string that occurs once, and those that it begins: at most one of each length."""
+    while node >= 0:
+        below = np.int64(tree.first[node])
+        unlist(tree, parent, node)
+        _forget(tree, _key(parent, tree.token[node]))
+        tree.spare[tree.used[SPARE]] = node
+        tree.used[SPARE] += 1
+        parent, node = node, below
+
+
+@inline
+def _forget(tree: SuffixTree, key: np.int64) -> None:
+    """Delete a key of the table; those that were put behind it for want of room move up."""
+    keys, last = tree.keys, len(tree.keys) - 1
+    gap = _slot(keys, key)
+    at = gap
+    while True:
+        at = (at + 1) & last
+        if keys[at] == _EMPTY:
+            break
+        if ((at - _home(keys, keys[at])) & last) >= ((at - gap) & last):
+            keys[gap], tree.children[gap] = keys[at], tree.children[at]
+            gap = at
+    keys[gap] = _EMPTY
+
+
+@bare
 def _add(tree: SuffixTree, parent: int, token: int, ref: int) -> None:
-    node = tree.used[_NODES]
-    tree.used[_NODES] += 1
+    if tree.used[SPARE] > 0:
+        tree.used[SPARE] -= 1
+        node = np.int64(tree.spare[tree.used[SPARE]])
+    else:
+        node = tree.used[NODES]
+        tree.used[NODES] += 1
     key = _key(parent, token)
     slot = _slot(tree.keys, key)
     tree.keys[slot], tree.children[slot] = key, node
     tree.counts[node], tree.token[node], tree.ref[node] = 1, token, ref
     tree.first[node], tree.last[node] = -1, -1
-    _link(tree, parent, node, -1)
-    lower = tree.before[node]
-    if lower >= 0 and tree.counts[lower] == 1:
-        tree.group[node] = tree.group[lower]
-    else:
-        _lead(tree, node)
-
-
-@bare
-def _count_up(tree: SuffixTree, parent: int, node: int) -> None:
-    """One more occurrence of ``node``; it moves to its place among the continuations of ``parent``."""
-    count, group = tree.counts[node], tree.group[node]
-    above, below = tree.before[node], tree.after[node]
-    leads = tree.leader[group] == node
-    alone = leads and (below < 0 or tree.counts[below] < count)
-    tree.counts[node] = count + 1
-    if leads:
-        if above >= 0 and tree.counts[above] == count + 1:
-            joined = tree.group[above]
-            front = tree.leader[joined]
-            _unlink(tree, parent, node)
-            _link(tree, parent, node, front)
-            tree.leader[joined], tree.group[node] = node, joined
-            if alone:
-                tree.free[tree.used[_FREE]] = group
-                tree.used[_FREE] += 1
-        elif not alone:
-            _lead(tree, node)
-        if not alone:
-            tree.leader[group] = below
-        return
-    front = tree.leader[group]
-    _unlink(tree, parent, node)
-    _link(tree, parent, node, front)
-    above = tree.before[node]
-    if above >= 0 and tree.counts[above] == count + 1:
-        tree.group[node] = tree.group[above]
-    else:
-        _lead(tree, node)
-
-
-@inline
-def _lead(tree: SuffixTree, node: int) -> None:
-    """Put ``node`` into a group of its own."""
-    if tree.used[_FREE] > 0:
-        tree.used[_FREE] -= 1
-        group = np.int64(tree.free[tree.used[_FREE]])
-    else:
-        group = tree.used[_GROUPS]
-        tree.used[_GROUPS] += 1
-    tree.group[node], tree.leader[group] = group, node
-
-
-@inline
-def _unlink(tree: SuffixTree, parent: int, node: int) -> None:
-    above, below = tree.before[node], tree.after[node]
-    if above >= 0:
-        tree.after[above] = below
-    else:
-        tree.first[parent] = below
-    if below >= 0:
-        tree.before[below] = above
-    else:
-        tree.last[parent] = above
-
-
-@inline
-def _link(tree: SuffixTree, parent: int, node: int, below: int) -> None:
-    """Into the list of ``parent`` before ``below``; at the end if that is -1."""
-    above = tree.before[below] if below >= 0 else tree.last[parent]
-    tree.before[node], tree.after[node] = above, below
-    if above >= 0:
-        tree.after[above] = node
-    else:
-        tree.first[parent] = node
-    if below >= 0:
-        tree.before[below] = node
-    else:
-        tree.last[parent] = node
+    link_last(tree, parent, node)

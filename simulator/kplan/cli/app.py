@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import typer
 
@@ -18,6 +19,8 @@ _BAD_PATH = frozenset((errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROF
 
 INTERRUPTED = 130
 """Exit code of Ctrl-C."""
+CLOSED_PIPE = 141
+"""Exit code when nobody reads what is printed: that of a program that SIGPIPE ends."""
 
 app = typer.Typer(
     name="kplan",
@@ -45,6 +48,7 @@ def main() -> None:
 def run(argv: list[str]) -> int:
     """Run one command and return its exit code; bad input becomes one line on stderr."""
     try:
+        _refuse_nothing(argv)
         code = app(args=argv, prog_name="kplan", standalone_mode=False)
         sys.stdout.flush()
     except InputError as err:
@@ -60,9 +64,11 @@ def run(argv: list[str]) -> int:
     except typer.TyperException as err:
         return _fail(_usage(err, argv), 2)
     except BrokenPipeError:
-        # the reader went away (kplan ... | head): not an error of ours, and nothing more can be said
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return _unheard()
+    except SystemExit as err:
+        if not isinstance(err.__context__, BrokenPipeError):
+            raise
+        return _unheard()  # typer met it first, and would end with 1
     except OSError as err:
         if err.errno in _BAD_PATH and err.filename is not None:
             fault = InputError("path", str(err.filename)[:200], str(err.strerror), "name another")
@@ -84,6 +90,22 @@ def _usage(err: typer.TyperException, argv: list[str]) -> str:
     given = [f"{one} {two}" for one, two in pairwise(argv) if one in options]
     what = f"got {given[0]!r}: " if given else ""
     return f"error: {what}{' '.join(text.split())} (see kplan --help)"
+
+
+def _refuse_nothing(argv: list[str]) -> None:
+    """An empty text, as of a shell variable that is not set: it would name the working folder, or nothing."""
+    for before, one in pairwise(["", *argv]):
+        option, _, given = one.partition("=")
+        if not one or (option.startswith("--") and "=" in one and not given):
+            name = option or (before if before.startswith("--") and "=" not in before else "argument")
+            raise InputError(name, "an empty text", "a value is needed", "give one, or leave it out")
+
+
+def _unheard() -> int:
+    """The reader went away (kplan ... | head): no error of ours, and nothing more can be said."""
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    return CLOSED_PIPE
 
 
 def _fail(message: str, code: int) -> int:

@@ -57,8 +57,9 @@ def calibrate(
     from kplan.cli.output import print_json
     from kplan.cli.paths import check_outputs
     from kplan.errors import InputError
+    from kplan.files import write_text
     from kplan.latency.fit import Measured, base_calibration, fit_calibration
-    from kplan.latency.fit_figures import write_calibration, write_text
+    from kplan.latency.fit_figures import write_calibration
     from kplan.latency.fit_steps import read_steps
     from kplan.latency.fit_tpot import read_tpot
     from kplan.latency.observed import Served

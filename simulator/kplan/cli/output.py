@@ -39,6 +39,26 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
             yield status.update
 
 
+@contextmanager
+def bar(quiet: bool, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar with the time left, on stderr; silent when piped or ``quiet``.
+
+    Args:
+        what: what is counted, "bytes" or "positions".
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Left
+
+    count = DownloadColumn() if what == "bytes" else MofNCompleteColumn()
+    with Progress(TextColumn(what), BarColumn(), count, Left(), console=Console(stderr=True)) as shown:
+        task = shown.add_task(what)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
     """A table on stdout: rich on a terminal, aligned plain text when piped.
 

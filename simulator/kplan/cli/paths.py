@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from kplan.errors import InputError
 
@@ -24,8 +24,12 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (
             raise InputError(option, str(path), "its folder must exist", f"create {path.parent} first")
         if path.is_dir():
             raise InputError(option, str(path), "is a folder", "name a file")
-        if not os.access(path.parent, os.W_OK | os.X_OK):
-            raise InputError(option, str(path), "its folder is not writable", "name another")
+        try:
+            with TemporaryFile(dir=path.parent):  # permissions alone tell root and read-only disks little
+                pass
+        except OSError as error:
+            bound = f"its folder is not writable ({error.strerror})"
+            raise InputError(option, str(path), bound, "name another") from error
         if path.resolve() in taken:
             raise InputError(
                 option, str(path), f"{taken[path.resolve()]} by the same command", "name another"

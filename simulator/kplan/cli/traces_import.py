@@ -55,11 +55,13 @@ def import_(
     SGLang's meta_info or of aiperf, a result of vllm bench serve or of aiperf, and a CSV of steps.
     """
     from kplan.acceptance import AcceptanceFigures, ImportOptions, load_acceptance, save_figures, save_traces
-    from kplan.cli.output import print_json
+    from kplan.cli.output import bar, print_json
     from kplan.cli.paths import check_outputs
 
     check_outputs({"--out": out}, [file])
-    found = load_acceptance(file, dataset, ImportOptions(proposer, recorded_k, tokenizer, figures))
+    options = ImportOptions(proposer, recorded_k, tokenizer, figures)
+    with bar(json, "bytes") as progress:
+        found = load_acceptance(file, dataset, options, progress)
     if isinstance(found, AcceptanceFigures):
         _check_suffix(out, ".json")
         save_figures(found, out)
@@ -87,9 +89,9 @@ def describe(
     from kplan.acceptance import load_traces
     from kplan.acceptance.describe import complementarity
     from kplan.acceptance.describe import describe as measure
-    from kplan.acceptance.files import write_text
     from kplan.cli.output import print_json
     from kplan.cli.paths import check_outputs
+    from kplan.files import write_text
 
     check_outputs({"--report": report}, [file])
     traces = load_traces(file, dataset)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
     from kplan.acceptance.replay import NgramRule
     from kplan.acceptance.suffix import SuffixRule
 
-_FOR_SUFFIX = ("tree_depth", "spec_factor", "min_probability", "earlier_outputs")
+_FOR_SUFFIX = ("tree_depth", "spec_factor", "min_probability", "max_cached_requests")
 _FOR_NGRAM = ("prompt_lookup_min", "prompt_lookup_max")
 
 
@@ -39,11 +36,9 @@ def replay(
     min_probability: Annotated[
         float | None, typer.Option("--min-token-prob", help="suffix: least probability of a draft [0.1]")
     ] = None,
-    earlier_outputs: Annotated[
-        bool | None,
-        typer.Option(
-            "--earlier-outputs/--no-earlier-outputs", help="suffix: the global tree over earlier outputs [on]"
-        ),
+    max_cached_requests: Annotated[
+        int | None,
+        typer.Option("--max-cached-requests", help="suffix: outputs in the global tree, 0: none [10000]"),
     ] = None,
     columns: Annotated[
         str | None,
@@ -63,7 +58,8 @@ def replay(
     from kplan.acceptance.replay import replay_requests
     from kplan.acceptance.replay_input import find_roles, load_tokenizer, read_requests
     from kplan.cli.options import pairs
-    from kplan.cli.output import print_json, print_table
+    from kplan.cli.output import bar, print_json, print_table
+    from kplan.cli.paths import check_outputs
     from kplan.workload.log_file import open_log
 
     rule = _rule(
@@ -75,9 +71,10 @@ def replay(
             "tree_depth": tree_depth,
             "spec_factor": spec_factor,
             "min_probability": min_probability,
-            "earlier_outputs": earlier_outputs,
+            "max_cached_requests": max_cached_requests,
         },
     )
+    check_outputs({"--out": out}, [file, *([] if tokenizer is None else [tokenizer])])
     encode = None if tokenizer is None else load_tokenizer(tokenizer)
     log = open_log(file)
     given = pairs(columns) if columns else {}
@@ -90,7 +87,7 @@ def replay(
         encode=encode,
         tokenizer="" if tokenizer is None else str(tokenizer),
     )
-    with _bar(json) as progress:
+    with bar(json, "positions") as progress:
         traces = replay_requests(requests, rule, workers=workers, progress=progress)
     save_traces(traces, out)
     record: dict[str, Any] = {"out": str(out), "proposer": proposer, "rule": str(rule), **summary(traces)}
@@ -146,18 +143,3 @@ def _rule(proposer: str, flags: dict[str, Any]) -> NgramRule | SuffixRule:
                 name.replace("_", " "), given[name], f"{proposer} has no such setting", "leave it out"
             )
     return rule(**given)
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar with the time left, on stderr; none when piped or ``quiet``."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    shown = (TextColumn("positions"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*shown, console=Console(stderr=True)) as bar:
-        task = bar.add_task("positions")
-        yield lambda done, total: bar.update(task, completed=done, total=total)

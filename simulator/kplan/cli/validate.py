@@ -44,9 +44,9 @@ def validate(
     what the K that kplan prefers was measured to lose against the best measured. Exit code 1 when a target is
     missed or a table is predicted worse than in the baseline.
     """
-    from kplan.acceptance.files import write_text
     from kplan.cli.output import print_json, progress
     from kplan.cli.paths import check_outputs
+    from kplan.files import write_text
     from kplan.provenance import versions
     from kplan.validate import baseline as stored
     from kplan.validate.groups import judge_groups

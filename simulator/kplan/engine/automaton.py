@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import cfunc, types
+from numba import cfunc, njit, types
 from numba.core.errors import NumbaError
 
 from kplan.engine.arrive import waiting
@@ -150,25 +150,38 @@ def _learns_nothing(state: F64, step: F64, outcome: I64) -> None:
 
 
 def _compiled(name: str, function: Callable[..., Any], signature: Any) -> Any:
-    """``function`` as a C function. Raises InputError when numba cannot compile it, or it raises itself."""
+    """``function`` as a C function.
+
+    Raises:
+        InputError: numba cannot compile it, it raises itself, or its K is no whole number.
+    """
     what = f"policy {name}: {function.__name__}"
     try:
         if any(one.opname == "RAISE_VARARGS" for one in dis.get_instructions(function)):
             # a C function has no way to tell: numba would print the error and answer 0
             raise InputError(what, "raise or assert", "a rule cannot raise", "return a K below 0 to stop")
-        return _as_c(function, signature)
+        compiled, answer = _as_c(function, signature)
     except (NumbaError, TypeError) as error:
         told = ": ".join(line.strip() for line in str(error).splitlines()[:2])
         bound = "numba must compile the functions of a rule"
         raise InputError(what, told, bound, "mend it, or leave out the method compiled") from error
+    if signature is _CHOOSE and not isinstance(answer, types.Integer):
+        # a C function would cut it to one without a word
+        raise InputError(what, f"a K of type {answer}", "a whole number is needed", "round it: int(k)")
+    return compiled
 
 
 @cache
-def _as_c(function: Callable[..., Any], signature: Any) -> Any:
+def _as_c(function: Callable[..., Any], signature: Any) -> tuple[Any, Any]:
+    """``function`` as a C function of ``signature``, and the type that it returns by itself."""
     try:
-        return cfunc(signature, cache=True, error_model=DIVISION)(function)
+        typed = njit(cache=True, error_model=DIVISION)(function)
+        compiled = cfunc(signature, cache=True, error_model=DIVISION)(function)
     except RuntimeError:  # it stands in no file: compiled anew in every process
-        return cfunc(signature, error_model=DIVISION)(function)
+        typed = njit(error_model=DIVISION)(function)
+        compiled = cfunc(signature, error_model=DIVISION)(function)
+    typed.compile(signature.args)
+    return compiled, typed.nopython_signatures[0].return_type
 
 
 @inline

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 import yaml
 
+from kplan.files import write_text
 from kplan.profiles import Calibration
 from kplan.provenance import Figure, Kind, Provenance, file_digest
 
@@ -76,19 +76,9 @@ def document(calibration: Calibration) -> dict[str, Any]:
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
-    """Write the YAML atomically."""
+    """Write the YAML atomically. Raises InputError when the file cannot be written."""
     text = yaml.safe_dump(document(calibration), sort_keys=False, width=110, allow_unicode=True)
     write_text(text, path)
-
-
-def write_text(text: str, path: Path) -> None:
-    """Write a file so that nobody ever sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _mapped(thing: T, path: str, change: Callable[[str, Figure], Figure]) -> T:

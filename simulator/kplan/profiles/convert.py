@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from kplan.profiles import calibration as cal
-from kplan.profiles import schema
+from kplan.profiles import schema, schema_calibration
 from kplan.profiles.drafter import Drafter, Tree
 from kplan.profiles.engine import EngineProfile, GraphSizes, MemoryTier
 from kplan.profiles.hardware import Hardware
@@ -85,12 +85,12 @@ def engine(file: schema.EngineFile) -> EngineProfile:
     )
 
 
-def calibration(file: schema.CalibrationFile) -> cal.Calibration:
+def calibration(file: schema_calibration.CalibrationFile) -> cal.Calibration:
     def fit(cls: type[Fit], entry: schema.Entry) -> Fit:
         fields: dict[str, schema.FigureEntry] = {name: each for name, each in entry if each is not None}
         return cls(**{name: figure.figure(file.sources) for name, figure in fields.items()})
 
-    def host(entry: schema.HostEntry) -> cal.HostFit:
+    def host(entry: schema_calibration.HostEntry) -> cal.HostFit:
         times = dict(entry)
         pass_s = {name: figure.figure(file.sources) for name, figure in times.pop("pass_s").items()}
         return cal.HostFit(pass_s=pass_s, **{n: figure.figure(file.sources) for n, figure in times.items()})

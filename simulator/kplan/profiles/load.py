@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from kplan.errors import InputError
 from kplan.plainyaml import load_yaml
-from kplan.profiles import convert, schema
+from kplan.profiles import convert, schema, schema_calibration
 from kplan.profiles.borrow import borrow
 from kplan.profiles.calibration import Calibration
 from kplan.profiles.engine import EngineProfile
@@ -30,7 +30,7 @@ _SCHEMAS: dict[str, type[schema.Entry]] = {
     "hardware": schema.HardwareFile,
     "models": schema.ModelFile,
     "drafters": schema.DrafterFile,
-    "calibrations": schema.CalibrationFile,
+    "calibrations": schema_calibration.CalibrationFile,
     "engines": schema.EngineFile,
 }
 KINDS = tuple(_SCHEMAS)
@@ -82,7 +82,7 @@ def load_calibration(hardware: str | Path | Hardware) -> Calibration:
     """
     name = hardware.name if isinstance(hardware, Hardware) else str(hardware)
     if name.endswith(YAML) or name.lower() in {_stem(file) for file in shipped("calibrations")}:
-        return convert.calibration(_load("calibrations", name, schema.CalibrationFile))
+        return convert.calibration(_load("calibrations", name, schema_calibration.CalibrationFile))
     gpu = hardware if isinstance(hardware, Hardware) else load_hardware(name)
     return borrow(load_calibration(LENDER), load_hardware(LENDER), gpu)
 

@@ -118,8 +118,8 @@ def search_table(
         seconds: simulated time; the rate times it is the number of requests.
 
     Raises:
-        InputError: a count below 1, a load without a rate, too short a time for every replica to see a
-            request, or requests that emit one token each.
+        InputError: a count below 1, a load without a rate, a drafter of one K (a tree, a parallel draft), too
+            short a time for every replica to see a request, or requests that emit one token each.
     """
     start_s = time.perf_counter()
     n = _requests(setup, trials, workers, seconds)
@@ -159,6 +159,11 @@ def _requests(setup: Setup, trials: int, workers: int, seconds: float) -> int:
         raise InputError("--concurrency", setup.scenario.concurrency, "is no rate to search at", "give --qps")
     if setup.lengths.longest_output < 2:
         raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
+    if setup.drafter.one_k:
+        raise InputError(
+            "proposer", setup.drafter.proposer, "engines keep one K while it drafts, so a table has no use",
+            "search with another proposer, or compare policies with kplan recommend",
+        )  # fmt: skip
     n = round(qps * seconds)
     if n < replicas:
         raise InputError(

@@ -11,7 +11,8 @@ import numpy as np
 
 from kplan import metrics
 from kplan.config.loads import load_words
-from kplan.config.plan import Answer, Band, BatchRange, KCurvePoint, Stat
+from kplan.config.plan import Answer, Band, BatchRange, KCurvePoint
+from kplan.search.band_words import acceptance_reason, band_reason, widened
 from kplan.search.candidates import TIE, table_text
 from kplan.search.compare import unsteady_note
 from kplan.search.evaluate import OVER, Evaluated, batch_quantiles, paired_speedup, runnable
@@ -95,7 +96,7 @@ def _served(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> st
     what, where = policy_text(text, s.proposer), _replicas_text(setup, judged.replicas)
     parts = [f"{lead}Run {what} on {where}: at {load_words(setup.scenario)}"]
     if tpot is not None:
-        ends = _widened(tpot, given.acceptance)
+        ends = widened(tpot, given.acceptance)
         interval = f" (95% {ends[0]:.2f} to {ends[1]:.2f})" if ends else ""
         parts.append(f"TPOT is {tpot.mean:.2f} ms{interval}")
     pair = paired_speedup(judged.named("off"), chosen)
@@ -167,8 +168,8 @@ def _reasons(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> l
     reasons.extend(_oracle_gap(judged, chosen))
     reasons.append(_table_reason(chosen, given.table, visited))
     reasons.extend(_context_reason(chosen, given.longer))
-    reasons.extend(_band_reason(setup, given.band))
-    reasons.extend(_acceptance_reason(setup, given.acceptance))
+    reasons.extend(band_reason(setup, given.band))
+    reasons.extend(acceptance_reason(setup, given.acceptance))
     if any(run.preemptions for run in chosen.runs):
         reasons.append("The KV cache runs full and requests are preempted: give a replica more GPUs.")
     reasons.extend(unsteady_note(setup, judged.replicas, judged.drawn, chosen))
@@ -219,58 +220,6 @@ def _context_reason(chosen: Evaluated, longer: tuple[int, int, int] | None) -> l
         f"With contexts of {context:,} tokens a steady batch of {batch} is best at K = {then} instead of "
         f"{now}: {why}."
     ]
-
-
-def _band_reason(setup: Setup, band: Band | None) -> list[str]:
-    """Whether the choice flips on the second source of GEMM times."""
-    if band is None:
-        return []
-    told = "it saturates" if band.tpot_ms is None else f"TPOT is {band.tpot_ms:.2f} ms"
-    if band.speedup_vs_off is not None:
-        told += f", {band.speedup_vs_off:.2f}x over no speculation"
-    lead = f"On the other source of GEMM times ({band.source.split(',')[0]}) {told}"
-    if not band.flips or band.policy is None:
-        return [f"{lead}, and the choice holds."]
-    other = policy_text(band.policy, setup.scenario.proposer)
-    if band.loss is not None and band.loss <= TIE:
-        return [f"{lead}: there {other} is as good within 1% and simpler, so either will do."]
-    cost = "" if band.loss is None else f", {band.loss:.1%} faster"
-    return [
-        f"{lead}: there the choice flips to {other}{cost}. "
-        "Calibrate on your own GPU to decide (kplan calibrate)."
-    ]
-
-
-def _widened(tpot: Stat, acceptance: Sequence[Band]) -> tuple[float, float] | None:
-    """The 95% interval of the mean TPOT, moved outwards to where other acceptance puts the mean."""
-    if tpot.ci95 is None:
-        return None
-    moved = [0.0, *(each.tpot_ms - tpot.mean for each in acceptance if each.tpot_ms is not None)]
-    return tpot.ci95[0] + min(moved), tpot.ci95[1] + max(moved)
-
-
-def _acceptance_reason(setup: Setup, acceptance: Sequence[Band]) -> list[str]:
-    """What the answer would be under other acceptance that shows the same figures."""
-    if not acceptance:
-        return []
-    held = [each.tpot_ms for each in acceptance if each.tpot_ms is not None]
-    told = f"TPOT is {min(held):.2f} to {max(held):.2f} ms" if held else "it saturates"
-    if held and len(held) < len(acceptance):
-        told += " where it does not saturate"
-    lead = (
-        "Only figures of the acceptance are known. Under others that show the same "
-        f"({', '.join(each.source for each in acceptance)}) {told}"
-    )
-    if setup.scenario.replications > 1:
-        lead += ", which the interval of TPOT above includes"
-    flips = [
-        f"{policy_text(each.policy, setup.scenario.proposer)} ({each.source})"
-        for each in acceptance
-        if each.flips and each.policy is not None and (each.loss is None or each.loss > TIE)
-    ]
-    if not flips:
-        return [f"{lead}, and the choice holds."]
-    return [f"{lead}; the choice flips to {' or '.join(flips)}. Record traces to decide (--traces)."]
 
 
 def _rivals(judged: Judged, chosen: Evaluated) -> list[str]:

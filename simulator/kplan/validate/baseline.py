@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from kplan.acceptance.files import write_text
 from kplan.errors import InputError
+from kplan.files import write_text
 from kplan.profiles.schema import Entry
 from kplan.provenance import versions
 from kplan.validate.groups import JudgedGroup

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from kplan.acceptance.adapt import match_position_median, match_walk
-from kplan.acceptance.files import write_text
 from kplan.acceptance.judge import fit_judged
 from kplan.acceptance.model import TraceModel
 from kplan.acceptance.model_file import save_model
 from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
+from kplan.files import write_text
 from kplan.provenance import Kind, Provenance
 from kplan.workload.lengths import fit_lengths
 from kplan.workload.profile import to_yaml
