@@ -1,0 +1,163 @@
+"""Fit of the dependence of two proposers by simulated moments, and how well it does on unseen requests.
+
+The figures of :mod:`kplan.acceptance.joint_figures` are measured on the recording and on what the joint model
+generates at the same output lengths. Both proposers' own models are fitted on the same rows, so that what the
+dependence is fitted on holds none of their error on other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kplan.acceptance.columns import select, select_set
+from kplan.acceptance.fit import MIN_REQUESTS, fit
+from kplan.acceptance.joint import CANDIDATES, WINDOW, Dependence, JointModel
+from kplan.acceptance.joint_figures import Rows, aligned_rows, pair_figures
+from kplan.acceptance.judge import halves, kept_rows
+from kplan.acceptance.model import TraceModel
+from kplan.acceptance.trace import TraceSet
+from kplan.errors import InputError
+from kplan.provenance import Kind, Provenance
+
+Floats = NDArray[np.float64]
+
+POSITIONS = 500_000
+"""Positions generated to measure the figures during a fit."""
+REPORTED_POSITIONS = 2_000_000
+"""The same for the figures that are reported."""
+DEPTHS = (1, 2, 4)
+"""Depths tried; the one whose figures come closest is kept."""
+_START = 0.7
+_STEP = 0.15
+_ROUNDS = 4
+_ERRORS = {"first drafts": 0.03, "requests": 0.1}
+"""What counts as an error of 1: 1% of a walk's tokens per step, and so much of a correlation."""
+_WALK_ERROR = 0.01
+_SEED = 20_260_108
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Recorded figures, and the models that are to reach them."""
+
+    recorded: dict[str, float]
+    models: Mapping[str, TraceModel]
+    output_len: NDArray[np.int32]
+
+    def figures(self, dependence: Dependence | None, positions: int) -> dict[str, float]:
+        """Figures that the joint model generates; None: independent."""
+        sample = np.resize(self.output_len, max(1, round(positions / float(self.output_len.mean()))))
+        made = JointModel(self.models, () if dependence is None else (dependence,)).generate(_SEED, sample)
+        one, two = made.values()
+        return pair_figures(one, two)
+
+
+def fit_pair(
+    traces: TraceSet, one: str, two: str, *, keep_loopy: bool = False, holdout: bool = True
+) -> Dependence:
+    """Fit how ``one`` and ``two`` depend on each other, on the rows that are aligned in both.
+
+    A proposer that always drafts leads, else ``two``. Loopy rows are left out unless ``keep_loopy``. The
+    facts hold the figures of the recording, of the fit and of independent models (``in_sample``); with
+    ``holdout`` also those of a fit on one half of the requests against the other (``holdout``).
+
+    Raises:
+        InputError: one and the same proposer, one that was not recorded at every position, or fewer than 20
+            such rows.
+    """
+    if one == two:
+        raise InputError("--proposer", one, "two different proposers make a pair")
+    kept = np.intersect1d(kept_rows(traces, keep_loopy), aligned_rows(traces, one, two))
+    if len(kept) < MIN_REQUESTS:
+        bound = f"at least {MIN_REQUESTS} of {one} and {two} on the same output are needed"
+        raise InputError("requests", len(kept), bound, "record both on the same outputs")
+    if traces.proposers[one].drafted is None and traces.proposers[two].drafted is not None:
+        one, two = two, one
+    pair = _pair(traces, one, two, kept)
+    dependence = _fitted(pair, Provenance(Kind.FITTED, traces.provenance.source, traces.provenance.note))
+    facts: dict[str, Any] = {"requests": len(kept), "in_sample": _report(pair, dependence)}
+    if holdout and len(kept) >= 3 * MIN_REQUESTS:
+        seen, unseen = halves(traces.proposers[two], kept)
+        half = _pair(traces, one, two, seen)
+        fitted = _fitted(half, dependence.provenance)
+        against = _recorded(traces, one, two, unseen)
+        facts["holdout"] = _report(
+            replace(half, recorded=against, output_len=_lengths(traces, one, unseen)), fitted
+        )
+        facts["halves_differ"] = {
+            name: _short(half.recorded[name] - against[name]) for name in against if name in half.recorded
+        }
+    return replace(dependence, facts=facts)
+
+
+def worst_error(rows: list[dict[str, Any]]) -> tuple[str, float]:
+    """The walk that a report is farthest off at, and its relative error."""
+    errors = {row["figure"]: row["model"] / row["recorded"] - 1.0 for row in rows if "K=" in row["figure"]}
+    name = max(errors, key=lambda figure: abs(errors[figure]))
+    return name, errors[name]
+
+
+def _pair(traces: TraceSet, one: str, two: str, rows: Rows) -> _Pair:
+    chosen = select_set(traces, rows)
+    models = {name: fit(chosen, name, keep_loopy=True) for name in (one, two)}
+    return _Pair(_recorded(traces, one, two, rows), models, _lengths(traces, one, rows))
+
+
+def _recorded(traces: TraceSet, one: str, two: str, rows: Rows) -> dict[str, float]:
+    figures = pair_figures(select(traces.proposers[one], rows), select(traces.proposers[two], rows))
+    return {name: value for name, value in figures.items() if np.isfinite(value)}
+
+
+def _lengths(traces: TraceSet, one: str, rows: Rows) -> NDArray[np.int32]:
+    return traces.proposers[one].output_len[rows]
+
+
+def _fitted(pair: _Pair, provenance: Provenance) -> Dependence:
+    """The dependence whose figures come closest: least squares over both shares, at each depth."""
+    from scipy.optimize import least_squares
+
+    follower, leader = pair.models
+    scale = np.array([_ERRORS.get(name, _WALK_ERROR * value) for name, value in pair.recorded.items()])
+    wanted = np.array(list(pair.recorded.values()))
+
+    def of(shares: Floats, depth: int) -> Dependence:
+        by_class, by_window = np.clip(shares, 0.0, 1.0).tolist()
+        return Dependence(leader, follower, by_class, by_window, WINDOW, CANDIDATES, depth, provenance)
+
+    best, least = None, np.inf
+    for depth in DEPTHS:
+
+        def miss(shares: Floats, depth: int = depth) -> Floats:
+            made = pair.figures(of(shares, depth), POSITIONS)
+            return np.nan_to_num(np.array([made[name] for name in pair.recorded]) - wanted) / scale
+
+        found = least_squares(
+            miss, np.full(2, _START), bounds=(0.0, 1.0), diff_step=_STEP, max_nfev=_ROUNDS, xtol=0.01
+        )
+        if found.cost < least:
+            best, least = of(found.x, depth), float(found.cost)
+    assert best is not None
+    return replace(best, class_share=round(best.class_share, 3), window_share=round(best.window_share, 3))
+
+
+def _report(pair: _Pair, dependence: Dependence) -> list[dict[str, Any]]:
+    made = pair.figures(dependence, REPORTED_POSITIONS)
+    apart = pair.figures(None, REPORTED_POSITIONS)
+    return [
+        {
+            "figure": name,
+            "recorded": _short(value),
+            "model": _short(made[name]),
+            "independent": _short(apart[name]),
+        }
+        for name, value in pair.recorded.items()
+    ]
+
+
+def _short(value: float) -> float:
+    return round(value, 4)
