@@ -19,7 +19,7 @@ from kplan.acceptance.couple import generate_pair
 from kplan.acceptance.model import TraceModel, checked_lengths
 from kplan.acceptance.trace import ProposerTrace
 from kplan.errors import InputError
-from kplan.provenance import Provenance
+from kplan.provenance import Kind, Provenance
 from kplan.rng import stream
 
 WINDOW = 32
@@ -87,9 +87,22 @@ class JointModel:
 
     @property
     def independent(self) -> tuple[str, ...]:
-        """Proposers that are taken to be independent of the others, though they may not be."""
+        """Proposers taken to be independent of the others; empty for one alone."""
         linked = {one for pair in self.dependences for one in (pair.leader, pair.follower)}
         return () if len(self.models) == 1 else tuple(name for name in self.models if name not in linked)
+
+    @property
+    def provenances(self) -> dict[str, Provenance]:
+        """What the dependence of several proposers rests on; empty for one alone."""
+        found = {f"dependence of {pair.name}": pair.provenance for pair in self.dependences}
+        if self.independent:
+            found[f"dependence of {'+'.join(self.models)}"] = Provenance(
+                Kind.ASSUMED,
+                "no fitted pair",
+                f"{', '.join(self.independent)} taken as independent, which overstates what proposers bring "
+                "together (kplan traces pair fits it)",
+            )
+        return found
 
     def generate(
         self, seed: int, output_len: NDArray[np.integer[Any]], request0: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -37,27 +38,26 @@ def aligned_rows(traces: TraceSet, one: str, two: str) -> Rows:
     return np.flatnonzero(a.aligned & b.aligned & (a.output_len == b.output_len) & (a.output_len > 1))
 
 
-def pair_figures(one: ProposerTrace, two: ProposerTrace) -> dict[str, float]:
+def pair_figures(pair: Mapping[str, ProposerTrace]) -> dict[str, float]:
     """Figures of two proposers over the same outputs.
 
     Returns:
-        ``best K=k``: tokens per step of the walk that takes the proposer which accepts more, step by step, at
-        k drafts; ``NAME>=n else K=k`` is not known by name here and reads ``one>=n else K=k``: the walk that
-        drafts with a lookup where it offers n or more, and with the other elsewhere (lookups only);
-        ``first drafts``: correlation over positions of "the first draft is accepted"; ``requests``:
-        correlation over requests of steps per token at K=3.
+        ``best K=k``: tokens per step of the walk that takes, step by step, the proposer which accepts more at
+        k drafts; ``ngram>=n else eagle3 K=k``: of the walk that drafts with a lookup where it offers n or
+        more, and with the other elsewhere; ``first drafts``: correlation over positions of "the first draft
+        is accepted"; ``requests``: correlation over requests of steps per token at K=3.
     """
+    (a, one), (b, two) = pair.items()
     most = min(one.recorded_k, two.recorded_k)
-    best = _combined(one, two, np.maximum(one.acc, two.acc), most)
+    best = _combined(one, np.maximum(one.acc, two.acc), most)
     figures = {f"best K={k}": walk(best, k).acceptance_length for k in JUDGED_K if k <= most}
-    for name, lookup, other in (("one", one, two), ("two", two, one)):
+    for name, lookup, other_name, other in ((a, one, b, two), (b, two, a, one)):
         if lookup.drafted is None:
             continue
         for n in OFFERED:
-            chosen = np.where(lookup.drafted >= n, lookup.acc, other.acc)
-            combined = _combined(one, two, chosen, most)
+            chosen = _combined(one, np.where(lookup.drafted >= n, lookup.acc, other.acc), most)
             for k in (k for k in ELSE_K if k <= most):
-                figures[f"{name}>={n} else K={k}"] = walk(combined, k).acceptance_length
+                figures[f"{name}>={n} else {other_name} K={k}"] = walk(chosen, k).acceptance_length
     decode = np.ones(len(one.acc), np.bool_)
     decode[one.offsets[:-1]] = False
     figures["first drafts"] = _correlation(one.acc[decode] > 1, two.acc[decode] > 1)
@@ -65,8 +65,8 @@ def pair_figures(one: ProposerTrace, two: ProposerTrace) -> dict[str, float]:
     return figures
 
 
-def _combined(one: ProposerTrace, two: ProposerTrace, acc: NDArray[np.uint8], most: int) -> ProposerTrace:
-    return replace(one, acc=acc, drafted=None, aligned=one.aligned & two.aligned, recorded_k=most)
+def _combined(one: ProposerTrace, acc: NDArray[np.uint8], most: int) -> ProposerTrace:
+    return replace(one, acc=acc, drafted=None, recorded_k=most)
 
 
 def _request_correlation(one: ProposerTrace, two: ProposerTrace, k: int) -> float:

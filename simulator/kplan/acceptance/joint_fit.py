@@ -53,18 +53,26 @@ class _Pair:
         """Figures that the joint model generates; None: independent."""
         sample = np.resize(self.output_len, max(1, round(positions / float(self.output_len.mean()))))
         made = JointModel(self.models, () if dependence is None else (dependence,)).generate(_SEED, sample)
-        one, two = made.values()
-        return pair_figures(one, two)
+        return pair_figures(made)
 
 
 def fit_pair(
-    traces: TraceSet, one: str, two: str, *, keep_loopy: bool = False, holdout: bool = True
+    traces: TraceSet,
+    one: str,
+    two: str,
+    *,
+    models: Mapping[str, TraceModel] | None = None,
+    keep_loopy: bool = False,
+    holdout: bool = True,
 ) -> Dependence:
     """Fit how ``one`` and ``two`` depend on each other, on the rows that are aligned in both.
 
     A proposer that always drafts leads, else ``two``. Loopy rows are left out unless ``keep_loopy``. The
     facts hold the figures of the recording, of the fit and of independent models (``in_sample``); with
     ``holdout`` also those of a fit on one half of the requests against the other (``holdout``).
+
+    Args:
+        models: the proposers' models fitted on ``traces``, used where every row they rest on is aligned.
 
     Raises:
         InputError: one and the same proposer, one that was not recorded at every position, or fewer than 20
@@ -78,7 +86,10 @@ def fit_pair(
         raise InputError("requests", len(kept), bound, "record both on the same outputs")
     if traces.proposers[one].drafted is None and traces.proposers[two].drafted is not None:
         one, two = two, one
-    pair = _pair(traces, one, two, kept)
+    whole = kept_rows(traces, keep_loopy)
+    fitted_on_same = len(kept) == np.count_nonzero(traces.proposers[one].output_len[whole] > 1)
+    own = {name: models[name] for name in (one, two)} if models is not None and fitted_on_same else None
+    pair = _pair(traces, one, two, kept, own)
     dependence = _fitted(pair, Provenance(Kind.FITTED, traces.provenance.source, traces.provenance.note))
     facts: dict[str, Any] = {"requests": len(kept), "in_sample": _report(pair, dependence)}
     if holdout and len(kept) >= 3 * MIN_REQUESTS:
@@ -95,21 +106,17 @@ def fit_pair(
     return replace(dependence, facts=facts)
 
 
-def worst_error(rows: list[dict[str, Any]]) -> tuple[str, float]:
-    """The walk that a report is farthest off at, and its relative error."""
-    errors = {row["figure"]: row["model"] / row["recorded"] - 1.0 for row in rows if "K=" in row["figure"]}
-    name = max(errors, key=lambda figure: abs(errors[figure]))
-    return name, errors[name]
-
-
-def _pair(traces: TraceSet, one: str, two: str, rows: Rows) -> _Pair:
-    chosen = select_set(traces, rows)
-    models = {name: fit(chosen, name, keep_loopy=True) for name in (one, two)}
+def _pair(
+    traces: TraceSet, one: str, two: str, rows: Rows, models: Mapping[str, TraceModel] | None = None
+) -> _Pair:
+    if models is None:
+        chosen = select_set(traces, rows)
+        models = {name: fit(chosen, name, keep_loopy=True) for name in (one, two)}
     return _Pair(_recorded(traces, one, two, rows), models, _lengths(traces, one, rows))
 
 
 def _recorded(traces: TraceSet, one: str, two: str, rows: Rows) -> dict[str, float]:
-    figures = pair_figures(select(traces.proposers[one], rows), select(traces.proposers[two], rows))
+    figures = pair_figures({name: select(traces.proposers[name], rows) for name in (one, two)})
     return {name: value for name, value in figures.items() if np.isfinite(value)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kplan.acceptance.joint import JointModel, proposers_of
+from kplan.acceptance.joint_file import load_pair
 from kplan.acceptance.model import TraceModel
 from kplan.acceptance.model_file import TextFile, load_model
 from kplan.acceptance.trace import TraceSet
@@ -31,6 +33,7 @@ class Workload:
         missing: proposer -> why the workload has no model of it.
         provenance: of the workload as a whole.
         trees: proposer -> the drafter whose tree is derived from the model of its head.
+        pairs: two proposers joined by ``+`` -> the file of their dependence, read when asked for.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Workload:
     missing: Mapping[str, str]
     provenance: Provenance
     trees: Mapping[str, Drafter] = field(default_factory=dict)
+    pairs: Mapping[str, TextFile] = field(default_factory=dict)
 
     def drafted_by(self, drafter: Drafter) -> Workload:
         """The workload with a model of ``drafter``'s tree, where it has none of it but one of its head.
@@ -83,20 +87,28 @@ class Workload:
     def joint(self, proposer: str) -> JointModel:
         """The models of the proposers that the name joins with ``+``, to be generated together.
 
+        Of three or more, those depend on each other that were fitted with the one most others were.
+
         Raises:
-            InputError: see :meth:`model`; a name that is empty or stands there twice.
+            InputError: see :meth:`model`; a name that is empty or stands there twice; a bad file of a pair.
         """
-        return JointModel({name: self.model(name) for name in proposers_of(proposer)})
+        names = proposers_of(proposer)
+        models = {name: self.model(name) for name in names}
+        fitted = [load_pair(file) for pair, file in self.pairs.items() if set(pair.split("+")) <= set(names)]
+        led = Counter(pair.leader for pair in fitted)
+        leader = max(names, key=lambda name: led[name])
+        return JointModel(models, tuple(pair for pair in fitted if pair.leader == leader))
 
     def sources(self, proposer: str) -> dict[str, Provenance]:
         """What the workload's figures rest on: ``acceptance`` of the proposer (of each, where the name joins
-        several) and ``lengths``."""
-        models = self.joint(proposer).models
-        if len(models) == 1:
-            found = {"acceptance": models[proposer].provenance}
-        else:
-            found = {f"acceptance of {name}": model.provenance for name, model in models.items()}
-        return {**found, "lengths": self.lengths.provenance}
+        several, and how they depend on each other) and ``lengths``."""
+        joint = self.joint(proposer)
+        alone = len(joint.models) == 1
+        found = {
+            "acceptance" if alone else f"acceptance of {name}": model.provenance
+            for name, model in joint.models.items()
+        }
+        return {**found, **joint.provenances, "lengths": self.lengths.provenance}
 
     def sample_lengths(self, seed: int, n: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """(n,) prompt and (n,) output lengths; request i's do not depend on n."""
@@ -127,7 +139,13 @@ class Workload:
             prompt_len=prompt,
             proposers=joint.generate(seed, output),
             provenance=next(iter(joint.models.values())).provenance,
-            notes=(f"generated from the trace model of {proposer} on {self.name}, seed {seed}",),
+            notes=(
+                f"generated from the trace model of {proposer} on {self.name}, seed {seed}",
+                *(
+                    f"{what}: {source.kind}, {source.source}; {source.note}"
+                    for what, source in joint.provenances.items()
+                ),
+            ),
         )
 
 
