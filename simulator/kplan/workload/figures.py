@@ -7,14 +7,17 @@ well: what an answer differs by under them is how sure it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kplan.acceptance.adapt import match_depths, match_walk
+from kplan.acceptance.judge import Lenders
+from kplan.acceptance.lent import Lender, Lent
 from kplan.acceptance.model import TraceModel
 from kplan.errors import InputError
 from kplan.provenance import Kind, Provenance
@@ -152,9 +155,14 @@ def figures_of(model: TraceModel) -> Figures | None:
 def plausible(model: TraceModel, lengths: Workload) -> list[tuple[str, TraceModel]]:
     """Models that show the same figures and are as plausible, each with what is otherwise in it.
 
-    They borrow from the other recordings that ship, or lie at the ends of the figures' rounding. Empty where
-    the model rests on more than figures.
+    They borrow from the other recordings that ship, or lie at the ends of the figures' rounding, or of the
+    sampling error of recorded steps. Empty where the model rests on a recording of every position.
+
+    Raises:
+        InputError: facts that were written by hand.
     """
+    if "plausible" in model.facts:
+        return [_moved(model, variant) for variant in model.facts["plausible"]]
     figures = figures_of(model)
     if figures is None:
         return []
@@ -170,6 +178,38 @@ def plausible(model: TraceModel, lengths: Workload) -> list[tuple[str, TraceMode
             for by in (-figures.rounding, figures.rounding)
         ]
     return found
+
+
+def known_by(model: TraceModel) -> str:
+    """What is known of the acceptance where not all of it is, for a sentence."""
+    steps = "plausible" in model.facts
+    return (
+        "the steps of a server are known of the acceptance"
+        if steps
+        else "figures of the acceptance are known"
+    )
+
+
+def lenders(like: str | None = None) -> Lenders:
+    """Models that a recording of a head's steps may borrow from: the recordings that ship, or ``like`` first.
+
+    Raises:
+        InputError: an unknown ``like``, or a lookup.
+    """
+    names = [*([] if like is None else [like]), *_recorded_heads()]
+    return Lenders({name: _lender(name) for name in dict.fromkeys(names)}, like)
+
+
+def _moved(model: TraceModel, variant: Mapping[str, Any]) -> tuple[str, TraceModel]:
+    """A variant that a fit on steps left in its facts."""
+    try:
+        name, like, by = str(variant["name"]), str(variant["like"]), Lent.from_json(variant)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            "trace model, facts.plausible", str(variant)[:60], "not that of a fit", "fit it again"
+        ) from error
+    moved = Lender(_lender(like)).moved(by, model.known_k)
+    return name, replace(moved, proposer=model.proposer, provenance=model.provenance)
 
 
 def _recorded_heads() -> Iterator[str]:
