@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kplan.acceptance import cells
 from kplan.acceptance.adapt import expit, logit, shift_depths
 from kplan.acceptance.fit import events_of, pooled_hazard
 from kplan.acceptance.model import TraceModel
@@ -29,6 +30,8 @@ class Lent:
         between: factor on how far the classes of requests lie apart, in log-odds.
         within: factor on how far the regimes of a class do.
         length_edges, class_by_length: see :class:`kplan.acceptance.model.TraceModel`.
+        match: added to the log-odds that a lookup finds a match; a head has none.
+        offer: (21,) added to the logs of the chances of a lookup's offers of 0..20 drafts.
     """
 
     shift: Floats
@@ -36,6 +39,8 @@ class Lent:
     within: float
     length_edges: Floats
     class_by_length: Floats
+    match: float
+    offer: Floats
 
     def to_json(self) -> dict[str, Any]:
         """Rounded, for the facts of a model."""
@@ -45,22 +50,34 @@ class Lent:
             "within": round(self.within, 4),
             "length_edges": [float(x) for x in self.length_edges],
             "class_by_length": [[round(float(x), 4) for x in row] for row in self.class_by_length],
+            "match": round(self.match, 4),
+            "offer": [round(float(x), 4) for x in self.offer],
         }
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Lent:
         """What :meth:`to_json` gave. Raises KeyError, TypeError or ValueError for anything else."""
-        return cls(
+        made = cls(
             shift=np.array(record["shift"], np.float64),
             between=float(record["between"]),
             within=float(record["within"]),
             length_edges=np.array(record["length_edges"], np.float64),
             class_by_length=np.array(record["class_by_length"], np.float64),
+            match=float(record["match"]),
+            offer=np.array(record["offer"], np.float64),
         )
+        bins, depths = len(made.length_edges) + 1, cells.DEPTHS
+        if (
+            made.shift.shape != (depths,)
+            or made.offer.shape != (depths + 1,)
+            or len(made.class_by_length) != bins
+        ):
+            raise ValueError("sizes that no fit gives")
+        return made
 
 
 class Lender:
-    """A head's model that lends all that a recording of steps leaves open."""
+    """A model that lends all that a recording of steps leaves open."""
 
     def __init__(self, model: TraceModel) -> None:
         self.model = model
@@ -73,13 +90,17 @@ class Lender:
         states = logit(model.hazard).reshape(classes, regimes, -1)
         own = (states * model.regime_start[:, :, None]).sum(axis=1, keepdims=True)
         stretched = self._pooled + by.between * (own - self._pooled + by.within * (states - own))
-        return shift_depths(
-            replace(
-                model,
-                hazard=expit(stretched.reshape(classes * regimes, -1)),
-                length_edges=by.length_edges,
-                class_by_length=by.class_by_length,
-                known_k=known_k,
-            ),
-            by.shift,
+        stretched[..., cells.MATCH : cells.FIRST] += by.match
+        lookup = model.lookup
+        if lookup is not None:
+            chances = lookup.new_offer * np.exp(by.offer)
+            lookup = replace(lookup, new_offer=chances / chances.sum(axis=1, keepdims=True))
+        moved = replace(
+            model,
+            hazard=expit(stretched.reshape(classes * regimes, -1)),
+            length_edges=by.length_edges,
+            class_by_length=by.class_by_length,
+            lookup=lookup,
+            known_k=known_k,
         )
+        return shift_depths(moved, by.shift)

@@ -42,15 +42,15 @@ class Steps:
     Attributes:
         requests: requests walked.
         tokens: (s,) tokens emitted, bonus included.
-        asked: (s,) drafts asked for.
-        verified: (s,) drafts verified that the output's end does not hide.
+        offered: (s,) drafts verified: those asked for, or as many as a lookup had.
+        verified: (s,) of these, those that the output's end does not hide.
         request: (s,) row of the request.
         last: (s,) the request's last step, which the output's end may cut.
     """
 
     requests: int
     tokens: NDArray[np.int64]
-    asked: NDArray[np.int64]
+    offered: NDArray[np.int64]
     verified: NDArray[np.int64]
     request: NDArray[np.int64]
     last: NDArray[np.bool_]
@@ -167,7 +167,7 @@ def _steps(
     offsets: NDArray[np.int64],
     output_len: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Tokens, drafts asked for, drafts verified, request and "is the last one" of every decode step."""
+    """Tokens, drafts, those not hidden, request and "is the last one" of every decode step."""
     most = 0
     for r in range(len(output_len)):
         most += output_len[r]
@@ -182,7 +182,7 @@ def _steps(
         while c < length:
             at = offsets[r] + c
             emitted = min(int(acc[at]), int(asked[at]) + 1, length - c)
-            tokens[n], drafts[n], request[n] = emitted, asked[at], r
+            tokens[n], drafts[n], request[n] = emitted, offered[at], r
             verified[n] = min(int(offered[at]), length - c - 1)
             c += emitted
             last[n] = c >= length

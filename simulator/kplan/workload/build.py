@@ -90,7 +90,7 @@ def fit_recording(
         if like is not None:
             raise InputError("--like", like, "a recording of every position borrows nothing", "leave it out")
         return fit_judged(traces, proposer, keep_loopy=keep_loopy, holdout=holdout)
-    return fit_judged(traces, proposer, keep_loopy=keep_loopy, holdout=holdout, lent=lenders(like))
+    return fit_judged(traces, proposer, keep_loopy=keep_loopy, holdout=holdout, lent=lenders(proposer, like))
 
 
 def _recorded(traces: TraceSet) -> list[str]:

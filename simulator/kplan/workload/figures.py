@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kplan.acceptance.adapt import match_depths, match_walk
+from kplan.acceptance.collect import LOOKUPS
 from kplan.acceptance.judge import Lenders
 from kplan.acceptance.lent import Lender, Lent
 from kplan.acceptance.model import TraceModel
@@ -169,8 +170,8 @@ def plausible(model: TraceModel, lengths: Workload) -> list[tuple[str, TraceMode
     own = str(model.facts.get("like", DEFAULT_LIKE))
     found = [
         (f"as in {like}", from_figures(figures, model.proposer, lengths, like=like))
-        for like in _recorded_heads()
-        if like != own
+        for like, lender in _recorded()
+        if lender.lookup is None and like != own
     ]
     if figures.rounding:
         found += [
@@ -190,14 +191,25 @@ def known_by(model: TraceModel) -> str:
     )
 
 
-def lenders(like: str | None = None) -> Lenders:
-    """Models that a recording of a head's steps may borrow from: the recordings that ship, or ``like`` first.
+def lenders(proposer: str, like: str | None = None) -> Lenders:
+    """Models that a recording of the steps of ``proposer`` may borrow from: those of its kind (heads, or the
+    same lookup) fitted on recordings that ship, and ``like``.
 
     Raises:
-        InputError: an unknown ``like``, or a lookup.
+        InputError: an unknown ``like``, or one of another kind.
     """
-    names = [*([] if like is None else [like]), *_recorded_heads()]
-    return Lenders({name: _lender(name) for name in dict.fromkeys(names)}, like)
+    lookup = next((name for name in LOOKUPS if proposer.startswith(name)), None)
+    found = {
+        name: model
+        for name, model in _recorded()
+        if model.proposer == lookup or (not lookup and model.lookup is None)
+    }
+    if like is not None:
+        found[like] = model = _shipped(like)
+        if (model.lookup is not None) != (lookup is not None):
+            bound = f"{proposer} is {'a lookup' if lookup else 'a head'}, and what lends is not"
+            raise InputError("--like", like, bound, f"name one of {', '.join(sorted(found.keys() - {like}))}")
+    return Lenders(found, like)
 
 
 def _moved(model: TraceModel, variant: Mapping[str, Any]) -> tuple[str, TraceModel]:
@@ -208,25 +220,29 @@ def _moved(model: TraceModel, variant: Mapping[str, Any]) -> tuple[str, TraceMod
         raise InputError(
             "trace model, facts.plausible", str(variant)[:60], "not that of a fit", "fit it again"
         ) from error
-    moved = Lender(_lender(like)).moved(by, model.known_k)
+    moved = Lender(_shipped(like)).moved(by, model.known_k)
     return name, replace(moved, proposer=model.proposer, provenance=model.provenance)
 
 
-def _recorded_heads() -> Iterator[str]:
-    """Shipped models of proposers that always draft, fitted on recordings of their own."""
+def _recorded() -> Iterator[tuple[str, TraceModel]]:
+    """Shipped models fitted on recordings of their own, as WORKLOAD-PROPOSER."""
     for line in available_workloads():
         workload = load_workload(line.name)
         for proposer in sorted(workload.models):
             model = workload.model(proposer)
-            if model.lookup is None and model.provenance.kind is Kind.FITTED:
-                yield f"{line.name}-{proposer}"
+            if model.provenance.kind is Kind.FITTED:
+                yield f"{line.name}-{proposer}", model
 
 
-def _lender(like: str) -> TraceModel:
+def _shipped(like: str) -> TraceModel:
     workload, _, proposer = like.partition("-")
     if not proposer:
         raise InputError("--like", like, "WORKLOAD-PROPOSER is needed", f"for example {DEFAULT_LIKE}")
-    model = load_workload(workload).model(proposer)
+    return load_workload(workload).model(proposer)
+
+
+def _lender(like: str) -> TraceModel:
+    model = _shipped(like)
     if model.lookup is not None:
         raise InputError(
             "--like", like, "figures of drafts do not say how often a lookup finds a match",
