@@ -19,6 +19,7 @@ from kplan.search.evidence import caveats
 from kplan.search.peaks import Peak
 from kplan.search.phrases import fixed_k, policy_text, rate_text, slo_text, within_text
 from kplan.simulate import Setup, is_off
+from kplan.workload.figures import known_by
 
 if TYPE_CHECKING:
     from kplan.search.recommend import Judged
@@ -257,8 +258,9 @@ def _acceptance_reason(setup: Setup, acceptance: Sequence[Band]) -> list[str]:
     told = f"TPOT is {min(held):.2f} to {max(held):.2f} ms" if held else "it saturates"
     if held and len(held) < len(acceptance):
         told += " where it does not saturate"
+    assert setup.workload is not None  # recorded acceptance leaves nothing open
     lead = (
-        "Only figures of the acceptance are known. Under others that show the same "
+        f"Only {known_by(setup.workload.model(setup.scenario.proposer))}. Under others that show the same "
         f"({', '.join(each.source for each in acceptance)}) {told}"
     )
     if setup.scenario.replications > 1:
