@@ -141,7 +141,8 @@ def _fitted(pair: _Pair, provenance: Provenance) -> Dependence:
 
         def miss(shares: Floats, depth: int = depth) -> Floats:
             made = pair.figures(of(shares, depth), POSITIONS)
-            return np.nan_to_num(np.array([made[name] for name in pair.recorded]) - wanted) / scale
+            reached = np.array([made[name] for name in pair.recorded], np.float64)
+            return np.asarray(np.nan_to_num(reached - wanted) / scale, np.float64)
 
         found = least_squares(
             miss, np.full(2, _START), bounds=(0.0, 1.0), diff_step=_STEP, max_nfev=_ROUNDS, xtol=0.01
