@@ -155,17 +155,22 @@ def test_a_user_fits_a_pair_and_generates_it(
     assert "two make a pair" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["gsm8k", "instructcoder", "sharegpt"])
+@pytest.mark.parametrize("name", ["gsm8k", "instructcoder"])
 @pytest.mark.parametrize("lookup", ["ngram", "suffix"])
 def test_shipped_pairs_bring_together_what_was_recorded(name: str, lookup: str, shared_dir: Path) -> None:
-    """What the better of two brings over the better one alone, on the recorded rows. The shipped models rest
-    on more rows than are aligned, so gains are compared, not lengths."""
+    """On the recorded rows that are aligned: most of those that the shipped models rest on (of ShareGPT's,
+    only 67 are, so its lookups accept less than on these)."""
     traces = load_traces(shared_dir / "data" / "acceptance_traces.parquet", name)
     rows = np.intersect1d(kept_rows(traces), aligned_rows(traces, lookup, "eagle3"))
     real = {p: select(traces.proposers[p], rows) for p in (lookup, "eagle3")}
     sample = np.resize(real[lookup].output_len, round(1_000_000 / real[lookup].output_len.mean()))
-    made = load_workload(name).joint(f"{lookup}+eagle3").generate(1, sample)
-    wanted, reached = pair_figures(real), pair_figures(made)
-    correlation = reached["first drafts"]
-    assert correlation == pytest.approx(wanted["first drafts"], abs=0.06)
-    assert reached["requests"] == pytest.approx(wanted["requests"], abs=0.25)
+    joint = load_workload(name).joint(f"{lookup}+eagle3")
+    assert joint.independent == ()
+    wanted, reached = pair_figures(real), pair_figures(joint.generate(1, sample))
+    apart = pair_figures(JointModel(joint.models).generate(1, sample))
+    for figure in (f"best K={k}" for k in (1, 3, 5, 7)):
+        assert reached[figure] == pytest.approx(wanted[figure], rel=0.03)
+        assert abs(reached[figure] - wanted[figure]) < abs(apart[figure] - wanted[figure])
+    for figure in (f"{lookup}>={n} else eagle3 K={k}" for n in (1, 3) for k in (3, 7)):
+        assert reached[figure] == pytest.approx(wanted[figure], rel=0.03)
+    assert reached["first drafts"] == pytest.approx(wanted["first drafts"], abs=0.06)
