@@ -35,6 +35,8 @@ DEPTHS = (1, 2, 4)
 _START = 0.7
 _STEP = 0.15
 _ROUNDS = 4
+_AT_BOUND = 0.95
+"""Share of matched windows above which twice the candidates are tried: matching alone falls short."""
 _ERRORS = {"first drafts": 0.03, "requests": 0.1}
 """What counts as an error of 1: 1% of a walk's tokens per step, and so much of a correlation."""
 _WALK_ERROR = 0.01
@@ -132,25 +134,26 @@ def _fitted(pair: _Pair, provenance: Provenance) -> Dependence:
     scale = np.array([_ERRORS.get(name, _WALK_ERROR * value) for name, value in pair.recorded.items()])
     wanted = np.array(list(pair.recorded.values()))
 
-    def of(shares: Floats, depth: int) -> Dependence:
-        by_class, by_window = np.clip(shares, 0.0, 1.0).tolist()
-        return Dependence(leader, follower, by_class, by_window, WINDOW, CANDIDATES, depth, provenance)
+    def closest(candidates: int, depth: int, start: float) -> tuple[Dependence, float]:
+        def of(shares: Floats) -> Dependence:
+            by_class, by_window = np.clip(shares, 0.0, 1.0).round(3).tolist()
+            return Dependence(leader, follower, by_class, by_window, WINDOW, candidates, depth, provenance)
 
-    best, least = None, np.inf
-    for depth in DEPTHS:
-
-        def miss(shares: Floats, depth: int = depth) -> Floats:
-            made = pair.figures(of(shares, depth), POSITIONS)
+        def miss(shares: Floats) -> Floats:
+            made = pair.figures(of(shares), POSITIONS)
             reached = np.array([made[name] for name in pair.recorded], np.float64)
             return np.asarray(np.nan_to_num(reached - wanted) / scale, np.float64)
 
         found = least_squares(
-            miss, np.full(2, _START), bounds=(0.0, 1.0), diff_step=_STEP, max_nfev=_ROUNDS, xtol=0.01
+            miss, np.full(2, start), bounds=(0.0, 1.0), diff_step=_STEP, max_nfev=_ROUNDS, xtol=0.01
         )
-        if found.cost < least:
-            best, least = of(found.x, depth), float(found.cost)
-    assert best is not None
-    return replace(best, class_share=round(best.class_share, 3), window_share=round(best.window_share, 3))
+        return of(found.x), float(found.cost)
+
+    best, least = min((closest(CANDIDATES, depth, _START) for depth in DEPTHS), key=lambda one: one[1])
+    if best.window_share > _AT_BOUND:
+        better, cost = closest(2 * CANDIDATES, best.depth, best.window_share - _STEP / 2)
+        best = better if cost < least else best
+    return best
 
 
 def _report(pair: _Pair, dependence: Dependence) -> list[dict[str, Any]]:
