@@ -31,6 +31,7 @@ _RELATIVE_ERROR = 0.001
 """Weight of an acceptance length: half the last digit of a published one."""
 _SMOOTH_LOGIT = 0.5
 """Weight of alike shifts: how far those of neighbouring groups usually lie apart."""
+_HALVED = (1.0, 0.5, 0.25, 0.125)
 _BISECTIONS = 14
 
 
@@ -43,18 +44,18 @@ def shift_depths(model: TraceModel, shift: Floats) -> TraceModel:
     for low in (cells.FAILED, cells.UNSEEN, cells.NEW):
         moved[low : low + cells.DEPTHS] = shift
     moved[cells.FIRST : cells.CONFIRMED] = shift[0]
-    return replace(model, hazard=_expit(_logit(model.hazard) + moved))
+    return replace(model, hazard=expit(logit(model.hazard) + moved))
 
 
 def shift_all(model: TraceModel, shift: float) -> TraceModel:
     """Add ``shift`` to the log-odds of every draft, so that any acceptance from none to all is in reach."""
-    return replace(model, hazard=_expit(_logit(model.hazard) + shift))
+    return replace(model, hazard=expit(logit(model.hazard) + shift))
 
 
 def stretch_states(model: TraceModel, pooled: Floats, factor: float) -> TraceModel:
     """Scale how far each state's log-odds lie from the pooled ones: the spread between requests."""
-    centre = _logit(pooled)
-    return replace(model, hazard=_expit(centre + factor * (_logit(model.hazard) - centre)))
+    centre = logit(pooled)
+    return replace(model, hazard=expit(centre + factor * (logit(model.hazard) - centre)))
 
 
 def match_walk(
@@ -125,29 +126,66 @@ def _match(
     depths: Sequence[int],
     output_len: NDArray[np.int32],
 ) -> tuple[TraceModel, Floats]:
-    """Shift hazards until ``measure`` of the generated trace is ``target``: Gauss-Newton.
+    """Shift hazards until ``measure`` of the generated trace is ``target``.
 
     Args:
         depths: deepest draft that each shift moves; beyond the last the last shift holds.
     """
-    n = len(depths)
-    sample = _sample(output_len)
-    group = np.minimum(np.searchsorted(depths, np.arange(1, cells.DEPTHS + 1)), n - 1)
-    rough = np.diff(np.eye(n), axis=0) / _SMOOTH_LOGIT  # differences of neighbouring shifts
-    weight = 1.0 / (_RELATIVE_ERROR * target)
+    group = depth_groups(depths)
+    sample = sample_lengths(output_len)
 
     def reach(shift: Floats) -> Floats:
         return measure(shift_depths(model, shift[group]).generate(_SEED, sample))
 
-    shift = np.zeros(n)
-    for _ in range(ROUNDS):
-        here = reach(shift)
-        steps = _STEP * np.eye(n)
-        slopes = np.column_stack([(reach(shift + step) - here) / _STEP for step in steps])
-        system = np.vstack([slopes * weight[:, None], rough])
-        wanted = np.concatenate([(target - here) * weight, -rough @ shift])
-        shift = np.clip(shift + np.linalg.lstsq(system, wanted)[0], -_MAX_SHIFT, _MAX_SHIFT)
-    return shift_depths(model, shift[group]), reach(shift)
+    weight = 1.0 / (_RELATIVE_ERROR * target)
+    shift, reached, _ = solve(reach, target, weight, smooth_shifts(len(depths)), ROUNDS)
+    return shift_depths(model, shift[group]), reached
+
+
+def depth_groups(depths: Sequence[int]) -> NDArray[np.int64]:
+    """(20,) which of the shifts moves each depth; ``depths``: the deepest draft that each moves."""
+    each = np.searchsorted(depths, np.arange(1, cells.DEPTHS + 1))
+    return np.minimum(each, len(depths) - 1)
+
+
+def smooth_shifts(n: int) -> Floats:
+    """(n - 1, n) rows of a ridge that keeps neighbouring shifts alike."""
+    return np.asarray(np.diff(np.eye(n), axis=0) / _SMOOTH_LOGIT)
+
+
+def solve(
+    reach: Callable[[Floats], Floats], target: Floats, weight: Floats, ridge: Floats, rounds: int
+) -> tuple[Floats, Floats, float]:
+    """(n,) ``x`` at which ``reach(x)`` is (m,) ``target``, what it reaches, and the sum of squares that is
+    left (of misses and ridge): Gauss-Newton from 0.
+
+    Slopes are finite differences. A step that makes things worse is halved, and given up after three times.
+
+    Args:
+        weight: (m,) one over the error that each target may have.
+        ridge: (r, n) rows whose product with ``x`` is kept near 0.
+    """
+    n = ridge.shape[1]
+
+    def missed(x: Floats, reached: Floats) -> Floats:
+        return np.concatenate([(target - reached) * weight, -ridge @ x])
+
+    x = np.zeros(n)
+    here = reach(x)
+    for _ in range(rounds):
+        slopes = np.column_stack([(reach(x + step) - here) / _STEP for step in _STEP * np.eye(n)])
+        rest = missed(x, here)
+        step = np.linalg.lstsq(np.vstack([slopes * weight[:, None], ridge]), rest)[0]
+        for share in _HALVED:
+            tried = np.clip(x + share * step, -_MAX_SHIFT, _MAX_SHIFT)
+            there = reach(tried)
+            better = np.sum(missed(tried, there) ** 2) < np.sum(rest**2)
+            if better:
+                x, here = tried, there
+                break
+        if not better:
+            break
+    return x, here, float(np.sum(missed(x, here) ** 2))
 
 
 def match_position_median(
@@ -166,7 +204,7 @@ def match_position_median(
     """
     if not 1.0 < median < model.recorded_k + 1:
         raise InputError("median over positions", median, f"between 1 and {model.recorded_k + 1} is possible")
-    sample = _sample(output_len)
+    sample = sample_lengths(output_len)
     low, high = -_MAX_SHIFT, _MAX_SHIFT
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
@@ -186,7 +224,8 @@ def _position_quartiles(model: TraceModel, sample: NDArray[np.int32]) -> Floats:
     return np.asarray(np.quantile(total[decoding] / (trace.output_len[decoding] - 1), (0.25, 0.5, 0.75)))
 
 
-def _sample(output_len: NDArray[np.int32]) -> NDArray[np.int32]:
+def sample_lengths(output_len: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The lengths, cycled until they hold POSITIONS in all."""
     return np.resize(output_len, max(1, round(POSITIONS / float(np.mean(output_len)))))
 
 
@@ -221,10 +260,12 @@ def _listed(values: Floats) -> str:
     return ",".join(f"{value:g}" for value in values)
 
 
-def _logit(p: Floats) -> Floats:
+def logit(p: Floats) -> Floats:
+    """Log-odds; chances closer than 1e-6 to 0 and 1 are taken to be that far."""
     clipped = np.clip(p, 1e-6, 1 - 1e-6)
     return np.asarray(np.log(clipped) - np.log1p(-clipped), np.float64)
 
 
-def _expit(x: Floats) -> Floats:
+def expit(x: Floats) -> Floats:
+    """The chance of log-odds ``x``."""
     return np.asarray(1.0 / (1.0 + np.exp(-x)), np.float64)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kplan.acceptance.model import TraceModel
+from kplan.acceptance.statistics import walk_steps
 from kplan.acceptance.trace import ProposerTrace
-from kplan.acceptance.walk import walk
 
 Floats = NDArray[np.float64]
 
@@ -22,14 +22,14 @@ _MAX_TILT = 8.0
 _SEED = 20_260_107
 
 
-def match_lengths(model: TraceModel, trace: ProposerTrace, k: int) -> TraceModel:
+def match_lengths(model: TraceModel, trace: ProposerTrace, k: int | NDArray[np.uint8]) -> TraceModel:
     """Tilt the chances of the classes, bin by bin, until requests of a bin need the recorded steps per token.
 
     A class c of a bin gets its chance times exp(tilt x s_c), where s_c is the class's own steps per token.
 
     Args:
         trace: what the model was fitted on.
-        k: of the walk.
+        k: of the walk: one K, or that asked for at each position of ``trace``.
     """
     bins = len(model.class_by_length)
     classes = model.class_by_length.shape[1]
@@ -53,11 +53,11 @@ def match_lengths(model: TraceModel, trace: ProposerTrace, k: int) -> TraceModel
     return replace(model, class_by_length=shares)
 
 
-def _by_bin(model: TraceModel, trace: ProposerTrace, k: int) -> Floats:
+def _by_bin(model: TraceModel, trace: ProposerTrace, k: int | NDArray[np.uint8]) -> Floats:
     """(B,) steps per token of the walk, the mean over the requests of each length bin; NaN without any."""
-    stats = walk(trace, k)
-    decoding = stats.request_tokens > 0
-    ratio = stats.request_steps[decoding] / stats.request_tokens[decoding]
+    decoding = trace.output_len > 1
+    steps = np.bincount(walk_steps(trace, k).request, minlength=len(trace.output_len))
+    ratio = steps[decoding] / (trace.output_len[decoding] - 1)
     bins = np.searchsorted(model.length_edges, trace.output_len[decoding], side="right")
     count = np.bincount(bins, minlength=len(model.class_by_length))
     total = np.bincount(bins, ratio, len(model.class_by_length))

@@ -58,7 +58,7 @@ def fit(
     """
     trace, left_out = _usable(traces, proposer, keep_loopy)
     lookup = None if trace.drafted is None else _fit_lookup(trace)
-    events = _events(trace)
+    events = events_of(trace)
     pooled = pooled_hazard(events)
     responsibility, hazard = _first_guess(events, pooled, classes, regimes)
     edges = np.unique(np.quantile(trace.output_len, np.arange(1, LENGTH_BINS) / LENGTH_BINS))
@@ -144,7 +144,7 @@ def _usable(traces: TraceSet, proposer: str, keep_loopy: bool) -> tuple[Proposer
         raise InputError("proposer", proposer, f"the traces have {', '.join(sorted(traces.proposers))}")
     trace = traces.proposers[proposer]
     if trace.seen is not None:
-        raise InputError("trace", "a recording of steps", "a fit needs every position", "replay token ids")
+        raise InputError("trace", "a recording of steps", "a fit without a lender needs every position")
     loopy = np.zeros(len(traces), np.bool_) if traces.loopy is None or keep_loopy else traces.loopy
     keep = np.flatnonzero(~loopy & (trace.output_len > 1))
     if len(keep) < MIN_REQUESTS:
@@ -153,7 +153,8 @@ def _usable(traces: TraceSet, proposer: str, keep_loopy: bool) -> tuple[Proposer
     return select(trace, keep), int(np.count_nonzero(loopy))
 
 
-def _events(trace: ProposerTrace) -> Events:
+def events_of(trace: ProposerTrace) -> Events:
+    """Outcomes of the cells at every position of a trace."""
     always = np.full(len(trace.acc), min(trace.recorded_k, DEPTHS), np.uint8)
     drafted = trace.drafted if trace.drafted is not None else always
     bounds, cell, yes = cells.extract(trace.acc, drafted, trace.offsets, trace.output_len)

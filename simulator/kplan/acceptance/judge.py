@@ -8,7 +8,7 @@ halves differ is measured too: a bar below it is one that the recording cannot d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kplan.acceptance.columns import select, select_set
 from kplan.acceptance.fit import LENGTH_BINS, MIN_REQUESTS, fit
+from kplan.acceptance.fit_steps import fit_steps, known_steps
 from kplan.acceptance.model import TraceModel
 from kplan.acceptance.statistics import compare
 from kplan.acceptance.trace import ProposerTrace, TraceSet
@@ -31,21 +32,43 @@ _SEED = 20_260_103
 Rows = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Lenders:
+    """Models by name that a recording of steps may borrow from; ``like``: the one it has to."""
+
+    models: Mapping[str, TraceModel]
+    like: str | None = None
+
+
+_NONE = Lenders({})
+
+
 def fit_judged(
-    traces: TraceSet, proposer: str, *, keep_loopy: bool = False, holdout: bool = True
+    traces: TraceSet, proposer: str, *, keep_loopy: bool = False, holdout: bool = True, lent: Lenders = _NONE
 ) -> TraceModel:
     """Fit on all requests; the model's facts hold its errors on them and, with ``holdout``, those of a fit on
     one half against the other, what these two halves differ by, and what random halves do.
 
+    Args:
+        lent: what a recording of steps borrows from; not used for one of every position.
+
     Raises:
-        InputError: see :func:`kplan.acceptance.fit.fit`.
+        InputError: see :func:`kplan.acceptance.fit.fit` and :func:`kplan.acceptance.fit_steps.fit_steps`.
     """
-    model = fit(traces, proposer, keep_loopy=keep_loopy)
-    trace, kept = traces.proposers[proposer], kept_rows(traces, keep_loopy)
+
+    def fitted(part: TraceSet, keep_loopy: bool) -> TraceModel:
+        known = part.proposers.get(proposer)
+        if known is None or known.seen is None:
+            return fit(part, proposer, keep_loopy=keep_loopy)
+        return fit_steps(part, proposer, lent.models, like=lent.like, keep_loopy=keep_loopy)
+
+    model = fitted(traces, keep_loopy)
+    trace = traces.proposers[proposer]
+    kept = kept_rows(traces, keep_loopy) if trace.seen is None else known_steps(traces, proposer, keep_loopy)
     facts = {**model.facts, "in_sample": _errors(trace, kept, model)}
     if holdout and len(kept) >= 3 * MIN_REQUESTS:
         seen, unseen = halves(trace, kept)
-        half = fit(select_set(traces, seen), proposer, keep_loopy=True)
+        half = fitted(select_set(traces, seen), keep_loopy=True)
         facts["holdout"] = _errors(trace, unseen, half)
         facts["halves_differ"] = [_short(row) for row in compare(select(trace, unseen), select(trace, seen))]
         facts["random_halves_sd"] = _random_halves(trace, kept)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kplan.acceptance import cells
-from kplan.acceptance.generate import generate_flat
+from kplan.acceptance.generate import Tables, generate_flat
 from kplan.acceptance.trace import ProposerTrace
 from kplan.errors import InputError
 from kplan.provenance import Provenance
@@ -84,36 +84,56 @@ class TraceModel:
         Raises:
             InputError: no request, or an output length below 1.
         """
-        lengths = np.asarray(output_len, np.int64)
-        if lengths.ndim != 1 or len(lengths) == 0 or lengths.min() < 1:
-            shown = int(lengths.min()) if lengths.size else "no request"
-            raise InputError("output length", shown, "at least one request of at least 1 token is needed")
-        key = int(stream(seed, "acceptance", self.proposer).integers(0, 2**64, dtype=np.uint64))
-        bins = np.searchsorted(self.length_edges, lengths, side="right")
-        lookup = self.lookup or Lookup(np.zeros((2, cells.DEPTHS + 1)), np.zeros(2))
+        lengths = checked_lengths(output_len)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         acc, drafted = generate_flat(
-            np.uint64(key),
-            request0,
-            offsets,
-            _cumulative(self.class_by_length)[bins],
-            _cumulative(self.regime_start),
-            _cumulative(self.regime_switch),
-            self.hazard,
-            _cumulative(lookup.new_offer),
-            lookup.grow,
-            self.lookup is not None,
-            self.recorded_k,
-            self.known_k,
+            self.key(seed), request0, offsets, self.class_cumulative(lengths), self.tables()
         )
+        return self.packed(acc, drafted, offsets)
+
+    def key(self, seed: int) -> np.uint64:
+        """Key of all draws of the proposer."""
+        return np.uint64(stream(seed, "acceptance", self.proposer).integers(0, 2**64, dtype=np.uint64))
+
+    def class_cumulative(self, lengths: NDArray[np.int64]) -> Floats:
+        """(n, C) cumulative chance of the classes of requests of those output lengths."""
+        return _cumulative(self.class_by_length)[np.searchsorted(self.length_edges, lengths, side="right")]
+
+    def tables(self) -> Tables:
+        """The model as its generator reads it."""
+        lookup = self.lookup or Lookup(np.zeros((2, cells.DEPTHS + 1)), np.zeros(2))
+        return Tables(
+            start=_cumulative(self.regime_start),
+            switch=_cumulative(self.regime_switch),
+            hazard=self.hazard,
+            new_offer=_cumulative(lookup.new_offer),
+            grow=lookup.grow,
+            has_lookup=self.lookup is not None,
+            max_offer=self.recorded_k,
+            known_k=self.known_k,
+        )
+
+    def packed(
+        self, acc: NDArray[np.uint8], drafted: NDArray[np.uint8], offsets: NDArray[np.int64]
+    ) -> ProposerTrace:
+        """The trace that the generated arrays are."""
         return ProposerTrace(
-            output_len=lengths.astype(np.int32),
+            output_len=np.diff(offsets).astype(np.int32),
             offsets=offsets,
             acc=acc,
             drafted=None if self.lookup is None else drafted,
-            aligned=np.ones(len(lengths), np.bool_),
+            aligned=np.ones(len(offsets) - 1, np.bool_),
             recorded_k=self.known_k,
         )
+
+
+def checked_lengths(output_len: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Output lengths to generate. Raises InputError: no request, or an output length below 1."""
+    lengths = np.asarray(output_len, np.int64)
+    if lengths.ndim != 1 or len(lengths) == 0 or lengths.min() < 1:
+        shown = int(lengths.min()) if lengths.size else "no request"
+        raise InputError("output length", shown, "at least one request of at least 1 token is needed")
+    return lengths
 
 
 def _cumulative(chances: Floats) -> Floats:

@@ -9,6 +9,7 @@ import typer
 
 from kplan.cli import traces_import, traces_replay
 from kplan.cli.traces_fit import fit, fit_lines
+from kplan.cli.traces_pair import pair
 from kplan.cli.traces_tree import derive_tree
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ Holdout = Annotated[bool, typer.Option("--holdout/--no-holdout", help="fit a hal
 
 app.command("replay")(traces_replay.replay)
 app.command("tree")(derive_tree)
+app.command("pair")(pair)
 
 
 @app.command("workload")
@@ -45,19 +47,31 @@ def workload(
     target: Annotated[str, typer.Option("--target", help="model profile whose outputs these are")] = "",
     keep_loopy: KeepLoopy = False,
     holdout: Holdout = True,
+    pairs: Annotated[
+        bool,
+        typer.Option("--pairs/--no-pairs", help="fit how each lookup and each head depend on each other"),
+    ] = True,
     json: Json = False,
 ) -> int:
     """Fit lengths and a trace model of every proposer recorded: a workload for --workload NAME.yaml."""
     from kplan.acceptance import load_traces
     from kplan.workload.build import build_workload, write_workload
+    from kplan.workload.pairs import add_pairs, fit_pairs, report_lines
 
     traces = load_traces(file, dataset)
     built, models = build_workload(
         traces, name, summary, target=target, proposers=proposer, keep_loopy=keep_loopy, holdout=holdout
     )
     files = write_workload(built, models, out)
+    fitted = fit_pairs(traces, models, keep_loopy=keep_loopy, holdout=holdout) if pairs else []
+    files = [*files[:-1], *add_pairs(files[-1], fitted)[:-1], files[-1]]
     lines = [line for proposer, model in models.items() for line in (f"{proposer}:", *fit_lines(model))]
-    record = {"files": [str(f) for f in files], "models": {p: dict(m.facts) for p, m in models.items()}}
+    lines += [line for one in fitted for line in report_lines(one)]
+    record = {
+        "files": [str(f) for f in files],
+        "models": {p: dict(m.facts) for p, m in models.items()},
+        "pairs": {one.name: dict(one.facts) for one in fitted},
+    }
     _say(json, record, [*lines, *(f"wrote {f}" for f in files)])
     return 0
 

@@ -10,7 +10,7 @@ import typer
 from kplan.errors import InputError
 
 if TYPE_CHECKING:
-    from kplan.acceptance import TraceModel
+    from kplan.acceptance import TraceModel, TraceSet
     from kplan.validate.order import Order
     from kplan.workload.figures import Figures
 
@@ -52,7 +52,11 @@ def fit(
     ] = None,
     k: Annotated[int | None, typer.Option("--k", help="K of the server that showed the figures")] = None,
     like: Annotated[
-        str | None, typer.Option("--like", help="shipped model that lends the rest [sharegpt-eagle3]")
+        str | None,
+        typer.Option(
+            "--like",
+            help="shipped model that lends the rest [sharegpt-eagle3; of a server's steps the best]",
+        ),
     ] = None,
     lengths: Annotated[
         str | None, typer.Option("--lengths", help="workload that lends output lengths [that of --like]")
@@ -62,8 +66,9 @@ def fit(
 ) -> int:
     """Fit a trace model of one proposer and write it as JSON, with how well it fits.
 
-    Of a recording (FILE), or of figures alone: --per-position with --kind, or --mean-acceptance-length, both
-    with --k. What figures leave open is borrowed; an answer that rests on them shows what it may change.
+    Of a recording (FILE) of every position or of a server's steps, or of figures alone: --per-position with
+    --kind, or --mean-acceptance-length, both with --k. What steps and figures leave open is borrowed; an
+    answer that rests on them shows what it may change.
     """
     text = per_position or mean_acceptance_length
     if (file is None) == (text is None) or (per_position and mean_acceptance_length):
@@ -73,10 +78,10 @@ def fit(
     if file is None:
         figures = _figures(per_position, kind, mean_acceptance_length, k)
         return _from_figures(figures, proposer, out, like, lengths, source, json)
-    for flag, value in (("--kind", kind), ("--k", k), ("--like", like), ("--lengths", lengths)):
+    for flag, value in (("--kind", kind), ("--k", k), ("--lengths", lengths)):
         if value is not None:
             raise InputError(flag, value, "goes with figures, not with a FILE", "leave it out")
-    return _from_recording(file, dataset, proposer, out, keep_loopy, holdout, judge_order, json)
+    return _from_recording(file, dataset, proposer, out, keep_loopy, holdout, judge_order, like, json)
 
 
 def _from_recording(
@@ -87,14 +92,17 @@ def _from_recording(
     keep_loopy: bool,
     holdout: bool,
     judge_order: bool,
+    like: str | None,
     json: bool,
 ) -> int:
     from kplan.acceptance import load_traces, save_model
-    from kplan.acceptance.judge import fit_judged
     from kplan.cli.output import print_json
+    from kplan.workload.build import fit_recording
 
     traces = load_traces(file, dataset)
-    model = fit_judged(traces, proposer, keep_loopy=keep_loopy, holdout=holdout)
+    if judge_order:
+        _need_positions(traces, proposer)
+    model = fit_recording(traces, proposer, keep_loopy=keep_loopy, holdout=holdout, like=like)
     orders = _orders(traces, proposer, keep_loopy) if judge_order else []
     save_model(model, out)
     if json:
@@ -106,6 +114,14 @@ def _from_recording(
     _show_orders(orders)
     typer.echo(f"wrote {out}")
     return 0
+
+
+def _need_positions(traces: TraceSet, proposer: str) -> None:
+    """Raises InputError for a recording of steps: a policy would ask for drafts that it does not hold."""
+    trace = traces.proposers.get(proposer)
+    if trace is not None and trace.seen is not None:
+        bound = "policies are ranked on a recording of every position, and this one holds a server's steps"
+        raise InputError("--judge-order", "given", bound, "leave it out")
 
 
 def _from_figures(
@@ -200,7 +216,7 @@ def fit_lines(model: TraceModel) -> list[str]:
     return lines + [f"holdout {line}" for line in verdicts(model.facts)]
 
 
-def _orders(traces: Any, proposer: str, keep_loopy: bool) -> list[Order]:
+def _orders(traces: TraceSet, proposer: str, keep_loopy: bool) -> list[Order]:
     from kplan.validate.order import judge_order
 
     return judge_order(traces, proposer, keep_loopy=keep_loopy)

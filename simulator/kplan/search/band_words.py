@@ -8,6 +8,7 @@ from kplan.config.plan import Band, Stat
 from kplan.search.candidates import TIE
 from kplan.search.phrases import policy_text
 from kplan.simulate import Setup
+from kplan.workload.figures import known_by
 
 
 def band_reason(setup: Setup, band: Band | None) -> list[str]:
@@ -46,8 +47,9 @@ def acceptance_reason(setup: Setup, acceptance: Sequence[Band]) -> list[str]:
     told = f"TPOT is {min(held):.2f} to {max(held):.2f} ms" if held else "it saturates"
     if held and len(held) < len(acceptance):
         told += " where it does not saturate"
+    assert setup.workload is not None  # recorded acceptance leaves nothing open
     lead = (
-        "Only figures of the acceptance are known. Under others that show the same "
+        f"Only {known_by(setup.workload.model(setup.scenario.proposer))}. Under others that show the same "
         f"({', '.join(each.source for each in acceptance)}) {told}"
     )
     if setup.scenario.replications > 1:

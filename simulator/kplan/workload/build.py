@@ -17,6 +17,7 @@ from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
 from kplan.files import write_text
 from kplan.provenance import Kind, Provenance
+from kplan.workload.figures import lenders
 from kplan.workload.lengths import fit_lengths
 from kplan.workload.profile import to_yaml
 from kplan.workload.workload import Workload
@@ -52,7 +53,7 @@ def build_workload(
         Provenance(Kind.FITTED, f"{traces.provenance.source}, {len(kept)} requests", note),
     )
     models = {
-        proposer: fit_judged(traces, proposer, keep_loopy=keep_loopy, holdout=holdout)
+        proposer: fit_recording(traces, proposer, keep_loopy=keep_loopy, holdout=holdout)
         for proposer in (_recorded(traces) if proposers is None else proposers)
     }
     workload = Workload(
@@ -65,6 +66,31 @@ def build_workload(
         provenance=Provenance(Kind.FITTED, traces.provenance.source, traces.provenance.note),
     )
     return workload, models
+
+
+def fit_recording(
+    traces: TraceSet,
+    proposer: str,
+    *,
+    keep_loopy: bool = False,
+    holdout: bool = True,
+    like: str | None = None,
+) -> TraceModel:
+    """Fit a recording and judge the fit; one of a server's steps borrows from the models that ship.
+
+    Args:
+        like: WORKLOAD-PROPOSER that a recording of steps borrows from; None: the one that shows it best.
+
+    Raises:
+        InputError: as of :func:`kplan.acceptance.judge.fit_judged`, an unknown ``like``, or a recording of
+            every position, which borrows nothing.
+    """
+    trace = traces.proposers.get(proposer)
+    if trace is None or trace.seen is None:
+        if like is not None:
+            raise InputError("--like", like, "a recording of every position borrows nothing", "leave it out")
+        return fit_judged(traces, proposer, keep_loopy=keep_loopy, holdout=holdout)
+    return fit_judged(traces, proposer, keep_loopy=keep_loopy, holdout=holdout, lent=lenders(proposer, like))
 
 
 def _recorded(traces: TraceSet) -> list[str]:

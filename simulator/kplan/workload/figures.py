@@ -7,14 +7,18 @@ well: what an answer differs by under them is how sure it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kplan.acceptance.adapt import match_depths, match_walk
+from kplan.acceptance.collect import LOOKUPS
+from kplan.acceptance.judge import Lenders
+from kplan.acceptance.lent import Lender, Lent
 from kplan.acceptance.model import TraceModel
 from kplan.errors import InputError
 from kplan.provenance import Kind, Provenance
@@ -152,17 +156,22 @@ def figures_of(model: TraceModel) -> Figures | None:
 def plausible(model: TraceModel, lengths: Workload) -> list[tuple[str, TraceModel]]:
     """Models that show the same figures and are as plausible, each with what is otherwise in it.
 
-    They borrow from the other recordings that ship, or lie at the ends of the figures' rounding. Empty where
-    the model rests on more than figures.
+    They borrow from the other recordings that ship, or lie at the ends of the figures' rounding, or of the
+    sampling error of recorded steps. Empty where the model rests on a recording of every position.
+
+    Raises:
+        InputError: facts that were written by hand.
     """
+    if "plausible" in model.facts:
+        return [_moved(model, variant) for variant in model.facts["plausible"]]
     figures = figures_of(model)
     if figures is None:
         return []
     own = str(model.facts.get("like", DEFAULT_LIKE))
     found = [
         (f"as in {like}", from_figures(figures, model.proposer, lengths, like=like))
-        for like in _recorded_heads()
-        if like != own
+        for like, lender in _recorded()
+        if lender.lookup is None and like != own
     ]
     if figures.rounding:
         found += [
@@ -172,21 +181,68 @@ def plausible(model: TraceModel, lengths: Workload) -> list[tuple[str, TraceMode
     return found
 
 
-def _recorded_heads() -> Iterator[str]:
-    """Shipped models of proposers that always draft, fitted on recordings of their own."""
+def known_by(model: TraceModel) -> str:
+    """What is known of the acceptance where not all of it is, for a sentence."""
+    steps = "plausible" in model.facts
+    return (
+        "the steps of a server are known of the acceptance"
+        if steps
+        else "figures of the acceptance are known"
+    )
+
+
+def lenders(proposer: str, like: str | None = None) -> Lenders:
+    """Models that a recording of the steps of ``proposer`` may borrow from: those of its kind (heads, or the
+    same lookup) fitted on recordings that ship, and ``like``.
+
+    Raises:
+        InputError: an unknown ``like``, or one of another kind.
+    """
+    lookup = next((name for name in LOOKUPS if proposer.startswith(name)), None)
+    found = {
+        name: model
+        for name, model in _recorded()
+        if model.proposer == lookup or (not lookup and model.lookup is None)
+    }
+    if like is not None:
+        found[like] = model = _shipped(like)
+        if (model.lookup is not None) != (lookup is not None):
+            bound = f"{proposer} is {'a lookup' if lookup else 'a head'}, and what lends is not"
+            raise InputError("--like", like, bound, f"name one of {', '.join(sorted(found.keys() - {like}))}")
+    return Lenders(found, like)
+
+
+def _moved(model: TraceModel, variant: Mapping[str, Any]) -> tuple[str, TraceModel]:
+    """A variant that a fit on steps left in its facts."""
+    try:
+        name, like, by = str(variant["name"]), str(variant["like"]), Lent.from_json(variant)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            "trace model, facts.plausible", str(variant)[:60], "not that of a fit", "fit it again"
+        ) from error
+    moved = Lender(_shipped(like)).moved(by, model.known_k)
+    return name, replace(moved, proposer=model.proposer, provenance=model.provenance)
+
+
+def _recorded() -> Iterator[tuple[str, TraceModel]]:
+    """Shipped models fitted on recordings of their own, as WORKLOAD-PROPOSER."""
     for line in available_workloads():
         workload = load_workload(line.name)
         for proposer in sorted(workload.models):
             model = workload.model(proposer)
-            if model.lookup is None and model.provenance.kind is Kind.FITTED:
-                yield f"{line.name}-{proposer}"
+            if model.provenance.kind is Kind.FITTED:
+                yield f"{line.name}-{proposer}", model
 
 
-def _lender(like: str) -> TraceModel:
+def _shipped(like: str) -> TraceModel:
     workload, _, proposer = like.partition("-")
     if not proposer:
         raise InputError("--like", like, "WORKLOAD-PROPOSER is needed", f"for example {DEFAULT_LIKE}")
-    model = load_workload(workload).model(proposer)
+    return load_workload(workload).model(proposer)
+
+
+def _lender(like: str) -> TraceModel:
+    model = _shipped(like)
     if model.lookup is not None:
         raise InputError(
             "--like", like, "figures of drafts do not say how often a lookup finds a match",

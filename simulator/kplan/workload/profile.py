@@ -71,6 +71,7 @@ class _WorkloadFile(_Entry):
     target: str = ""
     lengths: _Lengths
     models: Annotated[dict[str, str], Field(min_length=1)]
+    pairs: dict[str, str] = {}
     missing: dict[str, str] = {}
     provenance: _Source
 
@@ -117,6 +118,11 @@ def to_yaml(workload: Workload, models: dict[str, str]) -> str:
             "provenance": _source(lengths.provenance),
         },
         "models": models,
+        **(
+            {"pairs": {name: Path(str(file)).name for name, file in workload.pairs.items()}}
+            if workload.pairs
+            else {}
+        ),
         "missing": dict(workload.missing),
         "provenance": _source(workload.provenance),
     }
@@ -141,6 +147,7 @@ def _workload(entry: _WorkloadFile, folder: Traversable | Path) -> Workload:
             provenance=table.provenance.provenance(),
         ),
         models={proposer: folder / file for proposer, file in entry.models.items()},
+        pairs={names: folder / file for names, file in entry.pairs.items()},
         missing=entry.missing,
         provenance=entry.provenance.provenance(),
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kplan.acceptance.joint import JointModel, proposers_of
+from kplan.acceptance.joint_file import load_pair
 from kplan.acceptance.model import TraceModel
 from kplan.acceptance.model_file import TextFile, load_model
 from kplan.acceptance.trace import TraceSet
@@ -30,6 +33,7 @@ class Workload:
         missing: proposer -> why the workload has no model of it.
         provenance: of the workload as a whole.
         trees: proposer -> the drafter whose tree is derived from the model of its head.
+        pairs: two proposers joined by ``+`` -> the file of their dependence, read when asked for.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Workload:
     missing: Mapping[str, str]
     provenance: Provenance
     trees: Mapping[str, Drafter] = field(default_factory=dict)
+    pairs: Mapping[str, TextFile] = field(default_factory=dict)
 
     def drafted_by(self, drafter: Drafter) -> Workload:
         """The workload with a model of ``drafter``'s tree, where it has none of it but one of its head.
@@ -79,9 +84,31 @@ class Workload:
             raise InputError("--proposer", proposer, bound, "choose one of these or give --traces FILE")
         return load_model(self.models[proposer])
 
+    def joint(self, proposer: str) -> JointModel:
+        """The models of the proposers that the name joins with ``+``, to be generated together.
+
+        Of three or more, those depend on each other that were fitted with the one most others were.
+
+        Raises:
+            InputError: see :meth:`model`; a name that is empty or stands there twice; a bad file of a pair.
+        """
+        names = proposers_of(proposer)
+        models = {name: self.model(name) for name in names}
+        fitted = [load_pair(file) for pair, file in self.pairs.items() if set(pair.split("+")) <= set(names)]
+        led = Counter(pair.leader for pair in fitted)
+        leader = max(names, key=lambda name: led[name])
+        return JointModel(models, tuple(pair for pair in fitted if pair.leader == leader))
+
     def sources(self, proposer: str) -> dict[str, Provenance]:
-        """What the workload's figures rest on: ``acceptance`` of the proposer and ``lengths``."""
-        return {"acceptance": self.model(proposer).provenance, "lengths": self.lengths.provenance}
+        """What the workload's figures rest on: ``acceptance`` of the proposer (of each, where the name joins
+        several, and how they depend on each other) and ``lengths``."""
+        joint = self.joint(proposer)
+        alone = len(joint.models) == 1
+        found = {
+            "acceptance" if alone else f"acceptance of {name}": model.provenance
+            for name, model in joint.models.items()
+        }
+        return {**found, **joint.provenances, "lengths": self.lengths.provenance}
 
     def sample_lengths(self, seed: int, n: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """(n,) prompt and (n,) output lengths; request i's do not depend on n."""
@@ -98,19 +125,27 @@ class Workload:
     ) -> TraceSet:
         """Generate ``n`` requests. Constant lengths, where given, replace the sampled ones.
 
+        A name that joins proposers with ``+`` gives the traces of all of them at the same positions.
+
         Raises:
             InputError: the workload has no model of the proposer, n < 1, or a length below 1.
         """
-        model = self.model(proposer)
+        joint = self.joint(proposer)
         prompt, output = self.sample_lengths(seed, n)
         prompt = _constant("prompt tokens", prompt_tokens, prompt)
         output = _constant("output tokens", output_tokens, output)
         return TraceSet(
             request_id=np.array([f"{self.name}-{i}" for i in range(n)], dtype=np.str_),
             prompt_len=prompt,
-            proposers={proposer: model.generate(seed, output)},
-            provenance=model.provenance,
-            notes=(f"generated from the trace model of {proposer} on {self.name}, seed {seed}",),
+            proposers=joint.generate(seed, output),
+            provenance=next(iter(joint.models.values())).provenance,
+            notes=(
+                f"generated from the trace model of {proposer} on {self.name}, seed {seed}",
+                *(
+                    f"{what}: {source.kind}, {source.source}; {source.note}"
+                    for what, source in joint.provenances.items()
+                ),
+            ),
         )
 
 

@@ -1,0 +1,99 @@
+"""Dependences of two proposers as JSON files: the pydantic edge of :class:`Dependence`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kplan.acceptance import cells
+from kplan.acceptance.files import write_text
+from kplan.acceptance.joint import Dependence
+from kplan.acceptance.model_file import TextFile
+from kplan.errors import InputError
+from kplan.provenance import Kind, Provenance
+
+SCHEMA_VERSION = 1
+
+_Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Source(_Entry):
+    kind: Kind
+    source: str
+    note: str = ""
+
+
+class _PairFile(_Entry):
+    schema_version: int
+    leader: str
+    follower: str
+    provenance: _Source
+    class_share: _Share
+    window_share: _Share
+    window: Annotated[int, Field(ge=1, le=1024)]
+    candidates: Annotated[int, Field(ge=2, le=256)]
+    depth: Annotated[int, Field(ge=1, le=cells.DEPTHS)]
+    facts: dict[str, Any]
+
+
+def save_pair(pair: Dependence, path: Path) -> None:
+    """Write the dependence as JSON, atomically."""
+    record = {
+        "schema_version": SCHEMA_VERSION,
+        "leader": pair.leader,
+        "follower": pair.follower,
+        "provenance": {
+            "kind": str(pair.provenance.kind),
+            "source": pair.provenance.source,
+            "note": pair.provenance.note,
+        },
+        "class_share": pair.class_share,
+        "window_share": pair.window_share,
+        "window": pair.window,
+        "candidates": pair.candidates,
+        "depth": pair.depth,
+        "facts": dict(pair.facts),
+    }
+    write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", path)
+
+
+def load_pair(file: TextFile) -> Dependence:
+    """Read a file of :func:`save_pair`.
+
+    Raises:
+        InputError: not there, not JSON, another schema version, or a value out of its bounds.
+    """
+    fix = "fit it again with kplan traces pair"
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError("pair of proposers", str(file), error.strerror or "cannot be read") from error
+    except ValueError as error:
+        raise InputError("pair of proposers", str(file), f"not JSON ({error})", fix) from error
+    version = record.get("schema_version") if isinstance(record, dict) else None
+    if version != SCHEMA_VERSION:
+        raise InputError(f"pair {file}, schema_version", version, f"this kplan reads {SCHEMA_VERSION}", fix)
+    try:
+        entry = _PairFile.model_validate(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(f"pair {file}", where, str(first["msg"]), fix) from error
+    return Dependence(
+        leader=entry.leader,
+        follower=entry.follower,
+        class_share=entry.class_share,
+        window_share=entry.window_share,
+        window=entry.window,
+        candidates=entry.candidates,
+        depth=entry.depth,
+        provenance=Provenance(entry.provenance.kind, entry.provenance.source, entry.provenance.note),
+        facts=entry.facts,
+    )

@@ -1,0 +1,49 @@
+"""``kplan traces pair``: how two proposers of a workload depend on each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def pair(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="trace file that holds both proposers")],
+    workload: Annotated[
+        Path, typer.Option("--workload", help="profile (NAME.yaml) with a model of both; gets the pair")
+    ],
+    proposer: Annotated[list[str], typer.Option("--proposer", help="given twice: ngram, and eagle3")],
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", help="which data set of a file that holds several")
+    ] = None,
+    keep_loopy: Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate outputs too")] = False,
+    holdout: Annotated[
+        bool, typer.Option("--holdout/--no-holdout", help="fit a half, test on the other")
+    ] = True,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")] = False,
+) -> int:
+    """Fit how two proposers depend on each other, and enter it in a workload: for --proposer A+B.
+
+    On the requests in which both were recorded on the same output. Each proposer's own model stays as it is.
+    """
+    from kplan.acceptance import load_traces
+    from kplan.acceptance.joint_fit import fit_pair
+    from kplan.cli.output import print_json
+    from kplan.errors import InputError
+    from kplan.workload.pairs import add_pairs, report_lines
+
+    if len(proposer) != 2:
+        raise InputError("--proposer", f"given {len(proposer)} times", "two make a pair")
+    if not workload.is_file():
+        raise InputError("--workload", str(workload), "no such file", "kplan traces workload writes one")
+    traces = load_traces(file, dataset)
+    fitted = fit_pair(traces, proposer[0], proposer[1], keep_loopy=keep_loopy, holdout=holdout)
+    written = [str(path) for path in add_pairs(workload, [fitted])]
+    if json:
+        shares = {"class_share": fitted.class_share, "window_share": fitted.window_share}
+        print_json({"files": written, "pair": fitted.name, **shares, "depth": fitted.depth, **fitted.facts})
+        return 0
+    for line in [*report_lines(fitted), *(f"wrote {path}" for path in written)]:
+        typer.echo(line)
+    return 0
