@@ -53,6 +53,12 @@ class Shown:
         steps = walk_steps(trace, asked)
         return cls(trace, asked, steps, int(steps.verified.max()))
 
+    @property
+    def ks(self) -> list[int]:
+        """The drafts that steps were asked for, increasing."""
+        fixed = self.trace.drafted is not None
+        return [self.trace.recorded_k] if fixed else np.unique(self.steps.offered).tolist()
+
 
 def lent_to(shown: Shown, lender: Lender) -> tuple[Lent, float]:
     """How the lender is moved to show the recording, and the sum of squares that is left: of misses, in
@@ -75,6 +81,12 @@ def lent_to(shown: Shown, lender: Lender) -> tuple[Lent, float]:
     return _matched(shown, lender, replace(lent, class_by_length=tilted.class_by_length))
 
 
+def tokens_per_step(shown: Shown, lender: Lender, lent: Lent) -> float:
+    """What the lender, moved so, emits per step with the drafts that were asked for."""
+    made = lender.moved(lent, shown.known_k).generate(_SEED, sample_lengths(shown.trace.output_len))
+    return walk_steps(made, shown.asked).acceptance_length
+
+
 def sampling_error(shown: Shown, lender: Lender, lent: Lent) -> tuple[float, Lent, Lent]:
     """Half the 95% interval of tokens per step (requests as clusters), and the lender at either end of it."""
     steps = shown.steps
@@ -82,13 +94,8 @@ def sampling_error(shown: Shown, lender: Lender, lent: Lent) -> tuple[float, Len
     taken = np.bincount(steps.request, minlength=steps.requests)
     residual = tokens - steps.acceptance_length * taken
     error = float(_Z95 * np.sqrt(np.sum(residual**2)) / taken.sum())
-    sample = sample_lengths(shown.trace.output_len)
-
-    def length(by: float) -> float:
-        made = lender.moved(replace(lent, shift=lent.shift + by), shown.known_k).generate(_SEED, sample)
-        return walk_steps(made, shown.asked).acceptance_length
-
-    slope = (length(_STEP) - length(-_STEP)) / (2 * _STEP)
+    low, high = (replace(lent, shift=lent.shift + by) for by in (-_STEP, _STEP))
+    slope = (tokens_per_step(shown, lender, high) - tokens_per_step(shown, lender, low)) / (2 * _STEP)
     shift = min(error / slope, _MAX_SHIFT) if slope > 0 else _MAX_SHIFT
     return error, replace(lent, shift=lent.shift - shift), replace(lent, shift=lent.shift + shift)
 
