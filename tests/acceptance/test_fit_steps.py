@@ -1,4 +1,4 @@
-"""Fits on the steps of a server: what generated the steps is found again, beyond the walk that was recorded."""
+"""Fits on the steps of a server: what made the steps is found again, beyond the walk that was recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kplan.acceptance.judge import Lenders, fit_judged, halves, kept_rows
 from kplan.acceptance.statistics import compare, recorded_k_at, shape_of, walk_steps
 from kplan.errors import InputError
 from kplan.workload import load_workload
-from kplan.workload.figures import Figures, FigureKind, figures_of, known_by, lenders, plausible
+from kplan.workload.figures import figures_of, known_by, lenders, plausible
 from tests.acceptance.made import flat_model, set_of, steps_of
 
 REQUESTS = 300

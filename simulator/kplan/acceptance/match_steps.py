@@ -76,9 +76,10 @@ def lent_to(shown: Shown, lender: Lender) -> tuple[Lent, float]:
         match=0.0,
         offer=np.zeros(cells.DEPTHS + 1),
     )
-    lent, _ = _matched(shown, lender, lent)
+    lent, x, _ = _matched(shown, lender, lent, None)
     tilted = match_lengths(lender.moved(lent, shown.known_k), shown.trace, shown.asked)
-    return _matched(shown, lender, replace(lent, class_by_length=tilted.class_by_length))
+    lent, _, left = _matched(shown, lender, replace(lent, class_by_length=tilted.class_by_length), x)
+    return lent, left
 
 
 def tokens_per_step(shown: Shown, lender: Lender, lent: Lent) -> float:
@@ -100,8 +101,9 @@ def sampling_error(shown: Shown, lender: Lender, lent: Lent) -> tuple[float, Len
     return error, replace(lent, shift=lent.shift - shift), replace(lent, shift=lent.shift + shift)
 
 
-def _matched(shown: Shown, lender: Lender, lent: Lent) -> tuple[Lent, float]:
-    """Shifts by depth, both stretches and a lookup's offers at which the walk has the steps' moments."""
+def _matched(shown: Shown, lender: Lender, lent: Lent, start: Floats | None) -> tuple[Lent, Floats, float]:
+    """Shifts by depth, both stretches and a lookup's offers at which the walk has the steps' moments; all of
+    them as they were solved for, to start from again, and the sum of squares that is left."""
     _, reached = shown.steps.by_depth(shown.known_k)
     depths = (np.flatnonzero(reached >= MIN_REACHED) + 1).tolist()
     offers = 0 if lender.model.lookup is None else shown.known_k
@@ -133,8 +135,8 @@ def _matched(shown: Shown, lender: Lender, lent: Lent) -> tuple[Lent, float]:
     ridge = np.zeros((len(smooth) + len(own), n + len(own)))
     ridge[: len(smooth), :n] = smooth
     ridge[len(smooth) :, n:] = np.diag(own)
-    x, _, left = solve(reach, target[known], 1.0 / error[known], ridge, _ROUNDS)
-    return moved(x), left
+    x, _, left = solve(reach, target[known], 1.0 / error[known], ridge, _ROUNDS, start)
+    return moved(x), x, left
 
 
 def _moments(steps: Steps, depths: list[int], offers: int) -> tuple[Floats, Floats]:
