@@ -27,7 +27,7 @@ from kplan.workload import load_workload
 from kplan.workload.figures import figures_of, known_by, lenders, plausible
 from tests.acceptance.made import flat_model, set_of, steps_of
 
-REQUESTS = 300
+REQUESTS = 600
 LENGTHS = load_workload("gsm8k").sample_lengths(12, REQUESTS)[1]
 
 
@@ -90,7 +90,7 @@ def test_a_k_by_the_load_is_walked_as_it_was_recorded() -> None:
     truth = load_workload("gsm8k").model("eagle3")
     trace = truth.generate(3, LENGTHS)
     asked = np.where(np.arange(len(trace.acc)) // 32 % 2, 4, 1).astype(np.uint8)
-    model = fit_steps(set_of(steps_of(trace, asked)), "eagle3", lent("sharegpt-eagle3"))
+    model = fit_steps(set_of(steps_of(trace, asked), "eagle3"), "eagle3", lent("sharegpt-eagle3"))
     assert (model.facts["k"], model.known_k) == ([1, 4], 4)
     many = np.resize(LENGTHS, 8 * REQUESTS)
     assert_alike(model.generate(1, many), truth.generate(2, many), 4)
