@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from kplan.acceptance import ProposerTrace, TraceModel, TraceSet, cells
 from kplan.provenance import Kind, Provenance
@@ -122,3 +124,23 @@ def write_lines(path: Path, lines: list[str]) -> Path:
 
 def dump(row: dict[str, Any]) -> str:
     return json.dumps(row)
+
+
+def steps_of(trace: ProposerTrace, k: int | NDArray[np.uint8]) -> ProposerTrace:
+    """What a server that asks for ``k`` drafts (one K, or one for each position) shows of a trace."""
+    asked = np.broadcast_to(np.asarray(k, np.uint8), trace.acc.shape)
+    acc, seen = np.ones_like(trace.acc), np.zeros_like(trace.acc)
+    for r in range(len(trace.output_len)):
+        c, end, start = 1, int(trace.output_len[r]), int(trace.offsets[r])
+        while c < end:
+            at = start + c
+            drafts = int(asked[at]) if trace.drafted is None else min(int(asked[at]), int(trace.drafted[at]))
+            acc[at], seen[at] = min(int(trace.acc[at]), drafts + 1, end - c), drafts + 1
+            c += int(acc[at])
+    return replace(
+        trace,
+        acc=acc,
+        drafted=None if trace.drafted is None else np.maximum(seen, 1) - np.uint8(1),
+        recorded_k=int(asked.max()),
+        seen=seen,
+    )

@@ -154,10 +154,15 @@ def smooth_shifts(n: int) -> Floats:
 
 
 def solve(
-    reach: Callable[[Floats], Floats], target: Floats, weight: Floats, ridge: Floats, rounds: int
+    reach: Callable[[Floats], Floats],
+    target: Floats,
+    weight: Floats,
+    ridge: Floats,
+    rounds: int,
+    start: Floats | None = None,
 ) -> tuple[Floats, Floats, float]:
     """(n,) ``x`` at which ``reach(x)`` is (m,) ``target``, what it reaches, and the sum of squares that is
-    left (of misses and ridge): Gauss-Newton from 0.
+    left (of misses and ridge): Gauss-Newton from ``start``, 0 unless given.
 
     Slopes are finite differences. A step that makes things worse is halved, and given up after three times.
 
@@ -170,7 +175,7 @@ def solve(
     def missed(x: Floats, reached: Floats) -> Floats:
         return np.concatenate([(target - reached) * weight, -ridge @ x])
 
-    x = np.zeros(n)
+    x = np.zeros(n) if start is None else start
     here = reach(x)
     for _ in range(rounds):
         slopes = np.column_stack([(reach(x + step) - here) / _STEP for step in _STEP * np.eye(n)])

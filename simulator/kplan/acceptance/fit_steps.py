@@ -22,7 +22,7 @@ from kplan.acceptance import cells
 from kplan.acceptance.columns import select
 from kplan.acceptance.fit import MIN_REQUESTS
 from kplan.acceptance.lent import Lender
-from kplan.acceptance.match_steps import Shown, lent_to, sampling_error
+from kplan.acceptance.match_steps import Shown, lent_to, sampling_error, tokens_per_step
 from kplan.acceptance.model import TraceModel
 from kplan.acceptance.trace import ProposerTrace, TraceSet
 from kplan.errors import InputError
@@ -55,9 +55,9 @@ def fit_steps(
     """Fit a model of ``proposer`` on the steps of its server.
 
     Of ``lenders`` (name -> model of a proposer of its kind) the one ``like``, or the one that shows the steps
-    best for how little it is moved, lends to the model. The facts hold what a fit with each of the others
-    gives, and the ends of the sampling error of the tokens per step: what an answer differs by under them is
-    how sure it is.
+    best for how little it is moved, lends to the model. The facts hold what is as plausible: the fits with
+    those of the others that come to the recorded tokens per step within their sampling error, and the ends of
+    that error. What an answer differs by under them is how sure it is.
 
     Raises:
         InputError: fewer than 20 requests or 500 steps, drafts deeper than 20, or a K that follows the
@@ -71,15 +71,13 @@ def fit_steps(
     chosen = like or min(fits, key=lambda name: fits[name][1])
     lender, (lent, _) = each[chosen], fits[chosen]
     error, low, high = sampling_error(shown, lender, lent)
-    variants = [
-        *(
-            {"name": f"as in {name}", "like": name, **by.to_json()}
-            for name, (by, _) in fits.items()
-            if name != chosen
-        ),
-        {"name": f"{-error:+.3f} tokens/step", "like": chosen, **low.to_json()},
-        {"name": f"{error:+.3f} tokens/step", "like": chosen, **high.to_json()},
+    recorded = shown.steps.acceptance_length
+    others = [
+        (f"as in {name}", name, by)
+        for name, (by, _) in fits.items()
+        if name != chosen and abs(tokens_per_step(shown, each[name], by) - recorded) <= error
     ]
+    ends = [(f"{-error:+.3f} tokens/step", chosen, low), (f"{error:+.3f} tokens/step", chosen, high)]
     borrowed = "persistence, the overlap of neighbouring drafts and the shape of the spread"
     return replace(
         lender.moved(lent, shown.known_k),
@@ -93,15 +91,15 @@ def fit_steps(
             "requests": len(rows),
             "steps": len(shown.steps.tokens),
             "requests_left_out": len(traces) - len(rows),
-            "k": np.unique(shown.asked).tolist(),
-            "tokens_per_step": round(shown.steps.acceptance_length, 4),
+            "k": shown.ks,
+            "tokens_per_step": round(recorded, 4),
             "tokens_per_step_error95": round(error, 4),
             "like": chosen,
             "misses": {name: round(miss, 1) for name, (_, miss) in fits.items()},
             "assumed": borrowed,
             "between_factor": round(lent.between, 4),
             "within_factor": round(lent.within, 4),
-            "plausible": variants,
+            "plausible": [{"name": name, "like": like, **by.to_json()} for name, like, by in others + ends],
         },
     )
 

@@ -53,6 +53,12 @@ class Shown:
         steps = walk_steps(trace, asked)
         return cls(trace, asked, steps, int(steps.verified.max()))
 
+    @property
+    def ks(self) -> list[int]:
+        """The drafts that steps were asked for, increasing."""
+        fixed = self.trace.drafted is not None
+        return [self.trace.recorded_k] if fixed else np.unique(self.steps.offered).tolist()
+
 
 def lent_to(shown: Shown, lender: Lender) -> tuple[Lent, float]:
     """How the lender is moved to show the recording, and the sum of squares that is left: of misses, in
@@ -70,9 +76,16 @@ def lent_to(shown: Shown, lender: Lender) -> tuple[Lent, float]:
         match=0.0,
         offer=np.zeros(cells.DEPTHS + 1),
     )
-    lent, _ = _matched(shown, lender, lent)
+    lent, x, _ = _matched(shown, lender, lent, None)
     tilted = match_lengths(lender.moved(lent, shown.known_k), shown.trace, shown.asked)
-    return _matched(shown, lender, replace(lent, class_by_length=tilted.class_by_length))
+    lent, _, left = _matched(shown, lender, replace(lent, class_by_length=tilted.class_by_length), x)
+    return lent, left
+
+
+def tokens_per_step(shown: Shown, lender: Lender, lent: Lent) -> float:
+    """What the lender, moved so, emits per step with the drafts that were asked for."""
+    made = lender.moved(lent, shown.known_k).generate(_SEED, sample_lengths(shown.trace.output_len))
+    return walk_steps(made, shown.asked).acceptance_length
 
 
 def sampling_error(shown: Shown, lender: Lender, lent: Lent) -> tuple[float, Lent, Lent]:
@@ -82,19 +95,15 @@ def sampling_error(shown: Shown, lender: Lender, lent: Lent) -> tuple[float, Len
     taken = np.bincount(steps.request, minlength=steps.requests)
     residual = tokens - steps.acceptance_length * taken
     error = float(_Z95 * np.sqrt(np.sum(residual**2)) / taken.sum())
-    sample = sample_lengths(shown.trace.output_len)
-
-    def length(by: float) -> float:
-        made = lender.moved(replace(lent, shift=lent.shift + by), shown.known_k).generate(_SEED, sample)
-        return walk_steps(made, shown.asked).acceptance_length
-
-    slope = (length(_STEP) - length(-_STEP)) / (2 * _STEP)
+    low, high = (replace(lent, shift=lent.shift + by) for by in (-_STEP, _STEP))
+    slope = (tokens_per_step(shown, lender, high) - tokens_per_step(shown, lender, low)) / (2 * _STEP)
     shift = min(error / slope, _MAX_SHIFT) if slope > 0 else _MAX_SHIFT
     return error, replace(lent, shift=lent.shift - shift), replace(lent, shift=lent.shift + shift)
 
 
-def _matched(shown: Shown, lender: Lender, lent: Lent) -> tuple[Lent, float]:
-    """Shifts by depth, both stretches and a lookup's offers at which the walk has the steps' moments."""
+def _matched(shown: Shown, lender: Lender, lent: Lent, start: Floats | None) -> tuple[Lent, Floats, float]:
+    """Shifts by depth, both stretches and a lookup's offers at which the walk has the steps' moments; all of
+    them as they were solved for, to start from again, and the sum of squares that is left."""
     _, reached = shown.steps.by_depth(shown.known_k)
     depths = (np.flatnonzero(reached >= MIN_REACHED) + 1).tolist()
     offers = 0 if lender.model.lookup is None else shown.known_k
@@ -126,8 +135,8 @@ def _matched(shown: Shown, lender: Lender, lent: Lent) -> tuple[Lent, float]:
     ridge = np.zeros((len(smooth) + len(own), n + len(own)))
     ridge[: len(smooth), :n] = smooth
     ridge[len(smooth) :, n:] = np.diag(own)
-    x, _, left = solve(reach, target[known], 1.0 / error[known], ridge, _ROUNDS)
-    return moved(x), left
+    x, _, left = solve(reach, target[known], 1.0 / error[known], ridge, _ROUNDS, start)
+    return moved(x), x, left
 
 
 def _moments(steps: Steps, depths: list[int], offers: int) -> tuple[Floats, Floats]:

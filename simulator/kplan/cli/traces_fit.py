@@ -213,6 +213,10 @@ def fit_lines(model: TraceModel) -> list[str]:
         for name in ("in_sample", "holdout")
         for row in model.facts.get(name, ())
     ]
+    if "like" in model.facts:
+        ks = ", ".join(map(str, model.facts["k"]))
+        lines.append(f"fitted on {model.facts['steps']} steps of a server, K = {ks}")
+        lines.append(f"assumed as in {model.facts['like']}: {model.facts['assumed']}")
     return lines + [f"holdout {line}" for line in verdicts(model.facts)]
 
 
