@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kplan.acceptance import cells
-from kplan.acceptance.files import write_text
 from kplan.acceptance.joint import Dependence
 from kplan.acceptance.model_file import TextFile
 from kplan.errors import InputError
+from kplan.files import write_text
 from kplan.provenance import Kind, Provenance
 
 SCHEMA_VERSION = 1

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from kplan.acceptance.files import write_text
 from kplan.acceptance.fit import MIN_REQUESTS
 from kplan.acceptance.joint import Dependence
 from kplan.acceptance.joint_figures import aligned_rows
@@ -19,6 +18,7 @@ from kplan.acceptance.judge import kept_rows
 from kplan.acceptance.model import TraceModel
 from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
+from kplan.files import write_text
 from kplan.workload.profile import load_workload, to_yaml
 
 
