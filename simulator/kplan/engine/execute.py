@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kplan.engine.arrive import send_next, waiting
-from kplan.engine.price import offer, price
+from kplan.engine.price import offer, price, turn
 from kplan.engine.schedule import free_blocks
 from kplan.engine.state import (
     ADMITTED,
@@ -26,6 +26,7 @@ from kplan.engine.state import (
     RUNNING,
     SAMPLING_S,
     STEPS,
+    SWITCHED,
     VERIFY_S,
     W_BATCH,
     W_CLOSE_S,
@@ -36,6 +37,7 @@ from kplan.engine.state import (
     W_OPEN_S,
     W_PROPOSED,
     W_STEPS,
+    W_SWITCHES,
     WINDOW_FROM,
     WINDOW_SPAN,
     WINDOW_TO,
@@ -86,6 +88,8 @@ def commit(
     running = count[RUNNING]
     emitted = decode_emitted = proposed = accepted = context = ended = 0
     kept = tokens = 0
+    switched = count[SWITCHED]
+    count[SWITCHED] = 0
     for row in range(running):
         # what a row needs stands in locals: numba cannot know that writing one record leaves another as it is
         r = rows[row].running
@@ -112,6 +116,8 @@ def commit(
             accepted += right
             if measured:
                 k_steps[drafts] += 1
+                if traces.apart > 0 and drafts > 0:
+                    m.proposer_steps[req[r].trace_at // traces.apart] += 1
             drafting = True
         elif q > 0:
             computed = req[r].computed + q
@@ -134,6 +140,8 @@ def commit(
             continue
         if drafting and not limits.k_now:
             asked = k_each[row] if each else k
+            if traces.apart > 0:
+                turn(req, m, traces, r, row, asked)
             req[r].drafts = offer(req, drafted, r, at, asked)
         rows[kept].running = r
         kept += 1
@@ -164,6 +172,7 @@ def commit(
         step.waiting = waiting(m)
         step.used_blocks = used_blocks
         step.preemptions = count[PREEMPTIONS]
+        step.switches = switched
         step.measured = measured
     if measured:
         s = m.sums
@@ -181,6 +190,7 @@ def commit(
         s[W_DECODE_EMITTED] += decode_emitted
         s[W_PROPOSED] += proposed
         s[W_CONTEXT] += context
+        s[W_SWITCHES] += switched
         m.batch_steps[batch] += 1
         inside = count[ADMITTED] - count[WINDOW_FROM] - 1
         b = m.bins[min(inside * BINS // count[WINDOW_SPAN], BINS - 1)]

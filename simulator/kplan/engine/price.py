@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kplan.engine.state import (
     DECODES,
+    F64,
     I64,
     PREFILLS,
     RUNNING,
+    SWITCHED,
     U8,
     Limits,
     Machine,
@@ -14,7 +16,7 @@ from kplan.engine.state import (
     Traces,
 )
 from kplan.jit import bare, inline
-from kplan.latency.compiled import StepCost, step_parts
+from kplan.latency.compiled import StepCost, mixed_parts, step_parts
 
 
 @inline
@@ -27,33 +29,65 @@ def verdict(req: Requests, acc: U8, r: int, drafts: int) -> int:
 @inline
 def offer(req: Requests, drafted: U8, r: int, position: int, k: int) -> int:
     """Drafts that the proposer really has at ``position`` when asked for ``k``."""
+    return offer_at(req, drafted, r, req[r].trace_at, position, k)
+
+
+@inline
+def offer_at(req: Requests, drafted: U8, r: int, trace_at: int, position: int, k: int) -> int:
+    """The same of the proposer whose array of the request begins at ``trace_at``."""
     if position >= req[r].output_len:
         return 0
-    return min(k, int(drafted[req[r].trace_at + position])) if len(drafted) > 0 else k
+    return min(k, int(drafted[trace_at + position])) if len(drafted) > 0 else k
+
+
+@inline
+def turn(req: Requests, m: Machine, traces: Traces, r: int, row: int, asked: int) -> None:
+    """Let request ``r`` draft with the proposer that its row names, from the same position of its array.
+
+    Asked for no draft it stays with the one it had. What it takes before it has drafted at all is no change.
+    """
+    if asked == 0:
+        return
+    at = req[r].trace_at
+    to = at % traces.apart + m.proposer[row] * traces.apart
+    if to != at:
+        req[r].trace_at = to
+        if req[r].proposed > 0:
+            m.counters[SWITCHED] += 1
 
 
 @bare
-def useful_drafts(req: Requests, m: Machine, limits: Limits, traces: Traces, row: int) -> int:
-    """The oracle's knowledge: drafts of the coming proposal that would be accepted and still needed."""
+def proposal_at(req: Requests, m: Machine, limits: Limits, traces: Traces, row: int) -> int:
+    """The position that the coming proposal starts from; the end of the output where none is made."""
     rows = m.rows
     r = rows[row].running
     c = req[r].emitted
     if not limits.k_now:
         if rows[row].decodes == 1:
-            c += verdict(req, traces.acc, r, req[r].drafts)
-        elif req[r].computed + rows[row].chunk == req[r].prompt_len + c:
-            c += 1
-        else:
-            return 0
-    elif rows[row].decodes == 0:
-        return 0
+            return int(c + verdict(req, traces.acc, r, req[r].drafts))
+        if req[r].computed + rows[row].chunk == req[r].prompt_len + c:
+            return int(c + 1)
+    elif rows[row].decodes == 1:
+        return int(c)
+    return int(req[r].output_len)
+
+
+@bare
+def useful_at(req: Requests, limits: Limits, traces: Traces, r: int, trace_at: int, c: int) -> int:
+    """Drafts from position ``c`` of the array at ``trace_at`` that would be accepted and still needed."""
     if c >= req[r].output_len:
         return 0
-    at = req[r].trace_at + c
-    useful = min(int(traces.acc[at]), req[r].output_len - c) - 1
+    useful = min(int(traces.acc[trace_at + c]), req[r].output_len - c) - 1
     if len(traces.drafted) > 0:
-        useful = min(useful, int(traces.drafted[at]))
+        useful = min(useful, int(traces.drafted[trace_at + c]))
     return int(min(useful, limits.max_k))
+
+
+@bare
+def useful_drafts(req: Requests, m: Machine, limits: Limits, traces: Traces, row: int) -> int:
+    """The oracle's knowledge: drafts of the coming proposal that would be accepted and still needed."""
+    r = m.rows[row].running
+    return useful_at(req, limits, traces, r, req[r].trace_at, proposal_at(req, m, limits, traces, row))
 
 
 @bare
@@ -62,6 +96,39 @@ def steady_step_s(cost: StepCost, requests: int, kv_tokens: int, tokens: int, de
     qk = int(tokens * (kv_tokens / max(requests, 1)))
     parts = step_parts(cost, requests, tokens, kv_tokens, qk, 0, 0, 0, 0.0, tokens, requests, depth)
     return parts[0] + parts[1] + parts[2] + parts[3]
+
+
+@bare
+def price_mixes(
+    cost: StepCost, requests: int, kv_tokens: int, tokens: I64, depth: I64, drafting: I64, prices: F64
+) -> None:
+    """Fill ``prices`` (n,) as :func:`steady_step_s` does, where ``drafting`` of the requests, of mean
+    context, draft with the model drafter."""
+    mean_kv = kv_tokens / max(requests, 1)
+    for i in range(len(prices)):
+        parts = mixed_parts(
+            cost, requests, tokens[i], kv_tokens, int(tokens[i] * mean_kv), 0, 0, 0, 0.0,
+            tokens[i], requests, drafting[i], int(drafting[i] * mean_kv), depth[i],
+        )  # fmt: skip
+        prices[i] = parts[0] + parts[1] + parts[2] + parts[3]
+
+
+@bare
+def model_drafts(
+    req: Requests, m: Machine, cost: StepCost, k: int, each: bool, k_each: I64
+) -> tuple[int, int, int]:
+    """Of several proposers, the model drafter's part in the step: requests, their context, deepest draft."""
+    rows = m.rows
+    drafting = kv = deepest = 0
+    for row in range(m.counters[RUNNING]):
+        asked = k_each[row] if each else k
+        if rows[row].chunk == 0 or asked == 0 or m.proposer[row] != cost.drafter_at:
+            continue
+        r = rows[row].running
+        drafting += 1
+        kv += req[r].computed + (1 if rows[row].decodes == 1 else rows[row].chunk)
+        deepest = max(deepest, asked)
+    return drafting, kv, deepest
 
 
 @bare
@@ -108,7 +175,8 @@ def price(
 ) -> tuple[float, float, float, float]:
     """Seconds of the step that was scheduled: (verify, draft, sampling, overhead).
 
-    In the k_now flavour, settles this step's drafts first.
+    In the k_now flavour, settles this step's drafts first. Of several proposers, lookups look for everybody
+    before the choice, and the model drafter's later passes are over the requests that draft with it.
     """
     count, rows, drafted = m.counters, m.rows, traces.drafted
     tokens = kv = qk = prefill_tokens = prefill_kv = 0
@@ -127,6 +195,8 @@ def price(
         if rows[row].decodes == 1:
             if limits.k_now:
                 asked = k_each[row] if each else k
+                if traces.apart > 0:
+                    turn(req, m, traces, r, row, asked)
                 req[r].drafts = offer(req, drafted, r, req[r].emitted, min(asked, q - 1))
                 q = 1 + req[r].drafts
                 rows[row].chunk = q
@@ -140,6 +210,14 @@ def price(
             prefill_kv += done + q
             prefill_qk += q * (done + 0.5 * q)
     decodes, prefills = count[DECODES], count[PREFILLS]
+    if traces.apart > 0:
+        drafting, draft_kv, deepest = model_drafts(req, m, cost, k, each, k_each)
+        looking = 0 if limits.k_now and decodes == 0 else decodes + prefills
+        verify, draft, sampling, overhead = mixed_parts(
+            cost, decodes, tokens, kv, qk, prefills, prefill_tokens, prefill_kv, prefill_qk,
+            tokens + prefills, looking, drafting, draft_kv, deepest,
+        )  # fmt: skip
+        return verify, draft, sampling, overhead + count[SWITCHED] * cost.switch_s
     return step_parts(
         cost, decodes, tokens, kv, qk, prefills, prefill_tokens, prefill_kv, prefill_qk,
         tokens + prefills, decodes + prefills, deepest,

@@ -39,7 +39,8 @@ WINDOW_TO = 19  # ... and at most so many
 ENDED = 20  # requests that finished in the latest step
 LOGGED = 21  # step records written since the log was last emptied
 WINDOW_SPAN = 22  # requests that the window is expected to admit
-COUNTERS = 23
+SWITCHED = 23  # requests that changed their proposer for drafts that the coming step verifies
+COUNTERS = 24
 
 # window sums (``Machine.sums``)
 VERIFY_S = 0
@@ -55,7 +56,8 @@ W_PROPOSED = 9
 W_CONTEXT = 10  # sum of contexts over decoding request-steps
 W_OPEN_S = 11
 W_CLOSE_S = 12
-SUMS = 13
+W_SWITCHES = 13  # requests that changed their proposer
+SUMS = 14
 
 # the measured window in slices (``Machine.bins``), by the share of its requests that were admitted
 BINS = 200
@@ -128,6 +130,7 @@ STEP = np.dtype(
         ("waiting", np.int32),
         ("used_blocks", np.int32),
         ("preemptions", np.int32),  # so far
+        ("switches", np.int64),  # requests whose drafts came from another proposer than their last ones
         ("measured", np.int32),  # 1 inside the measured window
     ],
     align=True,
@@ -154,6 +157,8 @@ class Machine(NamedTuple):
     clock: F64  # (2,) seconds: now, and up to when arrivals are seen by a scheduler that runs a step ahead
     sums: F64  # (SUMS,) over the measured window
     k_steps: I64  # (max_k + 1,) decoding request-steps by drafts verified
+    proposer: I64  # (max_num_seqs,) by row, the proposer that is to draft next, of several ...
+    proposer_steps: I64  # ... (P,) and decoding request-steps that verified drafts of each
     batch_steps: I64  # (max_num_seqs + 1,) steps by batch size
     source: I64  # (n,) requests in order of arrival; of a closed loop, in order of issue
     queue: I64  # (n,) requests in order of admission; those from ADMITTED to QUEUED wait
@@ -186,7 +191,16 @@ class Limits(NamedTuple):
 
 
 class Traces(NamedTuple):
-    """Flat acceptance arrays that ``Requests.trace_at`` points into."""
+    """Flat acceptance arrays that ``Requests.trace_at`` points into.
+
+    Those of several proposers on the same requests stand one behind the other: a request moves to the same
+    position of another by ``apart`` for each that lies between.
+    """
 
     acc: U8
     drafted: U8  # drafts that the proposer has; empty when it always has as many as asked
+    apart: int = 0  # positions of one proposer of several; 0: there is one
+
+
+ALWAYS = 255
+"""In ``Traces.drafted`` of several: the proposer has as many as asked."""
