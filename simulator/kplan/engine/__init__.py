@@ -11,9 +11,10 @@ from kplan.engine.server import (
     serve_apart,
     serve_routed,
 )
-from kplan.engine.state import UNBOUNDED_LEN, Limits, Traces
+from kplan.engine.state import ALWAYS, UNBOUNDED_LEN, Limits, Traces
 
 __all__ = [
+    "ALWAYS",
     "UNBOUNDED_LEN",
     "BatchCost",
     "Fleet",
