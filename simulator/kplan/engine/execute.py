@@ -76,7 +76,7 @@ def commit(
 ) -> float:
     """Take the step as run, ``wait_s`` later than its ``parts`` (see price) say; seconds taken."""
     count, rows, k_steps = m.counters, m.rows, m.k_steps
-    acc, drafted = traces.acc, traces.drafted
+    acc, drafted, apart = traces.acc, traces.drafted, traces.apart
     verify_s, draft_s, sampling_s, overhead_s = parts
     overhead_s += wait_s
     step_s = verify_s + draft_s + sampling_s + overhead_s
@@ -116,8 +116,8 @@ def commit(
             accepted += right
             if measured:
                 k_steps[drafts] += 1
-                if traces.apart > 0 and drafts > 0:
-                    m.proposer_steps[req[r].trace_at // traces.apart] += 1
+                if apart > 0 and drafts > 0:
+                    m.proposer_steps[req[r].trace_at // apart] += 1
             drafting = True
         elif q > 0:
             computed = req[r].computed + q
@@ -140,8 +140,8 @@ def commit(
             continue
         if drafting and not limits.k_now:
             asked = k_each[row] if each else k
-            if traces.apart > 0:
-                turn(req, m, traces, r, row, asked)
+            if apart > 0:
+                turn(req, count, m.proposer, apart, r, row, asked)
             req[r].drafts = offer(req, drafted, r, at, asked)
         rows[kept].running = r
         kept += 1

@@ -41,19 +41,19 @@ def offer_at(req: Requests, drafted: U8, r: int, trace_at: int, position: int, k
 
 
 @inline
-def turn(req: Requests, m: Machine, traces: Traces, r: int, row: int, asked: int) -> None:
-    """Let request ``r`` draft with the proposer that its row names, from the same position of its array.
+def turn(req: Requests, count: I64, proposer: I64, apart: int, r: int, row: int, asked: int) -> None:
+    """Let request ``r`` draft with the ``proposer`` of its row, from the same position of its array.
 
     Asked for no draft it stays with the one it had. What it takes before it has drafted at all is no change.
     """
     if asked == 0:
         return
     at = req[r].trace_at
-    to = at % traces.apart + m.proposer[row] * traces.apart
+    to = at % apart + proposer[row] * apart
     if to != at:
         req[r].trace_at = to
         if req[r].proposed > 0:
-            m.counters[SWITCHED] += 1
+            count[SWITCHED] += 1
 
 
 @bare
@@ -111,6 +111,32 @@ def price_mixes(
             tokens[i], requests, drafting[i], int(drafting[i] * mean_kv), depth[i],
         )  # fmt: skip
         prices[i] = parts[0] + parts[1] + parts[2] + parts[3]
+
+
+@bare
+def several_parts(
+    cost: StepCost,
+    decodes: int,
+    tokens: int,
+    kv: int,
+    qk: int,
+    prefills: int,
+    prefill_tokens: int,
+    prefill_kv: int,
+    prefill_qk: float,
+    looking: int,
+    drafting: int,
+    draft_kv: int,
+    deepest: int,
+    switched: int,
+) -> tuple[float, float, float, float]:
+    """:func:`mixed_parts` of a step of several proposers, and what ``switched`` requests cost; apart, so that
+    the loop of one proposer does not hold it."""
+    verify, draft, sampling, overhead = mixed_parts(
+        cost, decodes, tokens, kv, qk, prefills, prefill_tokens, prefill_kv, prefill_qk,
+        tokens + prefills, looking, drafting, draft_kv, deepest,
+    )  # fmt: skip
+    return verify, draft, sampling, overhead + switched * cost.switch_s
 
 
 @bare
@@ -178,7 +204,7 @@ def price(
     In the k_now flavour, settles this step's drafts first. Of several proposers, lookups look for everybody
     before the choice, and the model drafter's later passes are over the requests that draft with it.
     """
-    count, rows, drafted = m.counters, m.rows, traces.drafted
+    count, rows, drafted, apart = m.counters, m.rows, traces.drafted, traces.apart
     tokens = kv = qk = prefill_tokens = prefill_kv = 0
     prefill_qk = 0.0
     deepest = k
@@ -195,8 +221,8 @@ def price(
         if rows[row].decodes == 1:
             if limits.k_now:
                 asked = k_each[row] if each else k
-                if traces.apart > 0:
-                    turn(req, m, traces, r, row, asked)
+                if apart > 0:
+                    turn(req, count, m.proposer, apart, r, row, asked)
                 req[r].drafts = offer(req, drafted, r, req[r].emitted, min(asked, q - 1))
                 q = 1 + req[r].drafts
                 rows[row].chunk = q
@@ -210,14 +236,13 @@ def price(
             prefill_kv += done + q
             prefill_qk += q * (done + 0.5 * q)
     decodes, prefills = count[DECODES], count[PREFILLS]
-    if traces.apart > 0:
+    if apart > 0:
         drafting, draft_kv, deepest = model_drafts(req, m, cost, k, each, k_each)
         looking = 0 if limits.k_now and decodes == 0 else decodes + prefills
-        verify, draft, sampling, overhead = mixed_parts(
+        return several_parts(
             cost, decodes, tokens, kv, qk, prefills, prefill_tokens, prefill_kv, prefill_qk,
-            tokens + prefills, looking, drafting, draft_kv, deepest,
+            looking, drafting, draft_kv, deepest, count[SWITCHED],
         )  # fmt: skip
-        return verify, draft, sampling, overhead + count[SWITCHED] * cost.switch_s
     return step_parts(
         cost, decodes, tokens, kv, qk, prefills, prefill_tokens, prefill_kv, prefill_qk,
         tokens + prefills, decodes + prefills, deepest,
