@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kplan.engine.arrive import send_next, waiting
-from kplan.engine.price import offer, price, turn
+from kplan.engine.price import offer, price, proposer_of, turn
 from kplan.engine.schedule import free_blocks
 from kplan.engine.state import (
     ADMITTED,
@@ -117,7 +117,7 @@ def commit(
             if measured:
                 k_steps[drafts] += 1
                 if apart > 0 and drafts > 0:
-                    m.proposer_steps[req[r].trace_at // apart] += 1
+                    m.proposer_steps[proposer_of(req[r].trace_at, apart)] += 1
             drafting = True
         elif q > 0:
             computed = req[r].computed + q

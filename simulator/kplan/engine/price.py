@@ -40,6 +40,12 @@ def offer_at(req: Requests, drafted: U8, r: int, trace_at: int, position: int, k
     return min(k, int(drafted[trace_at + position])) if len(drafted) > 0 else k
 
 
+@bare
+def proposer_of(trace_at: int, apart: int) -> int:
+    """Which of several proposers' arrays ``trace_at`` points into; on its own, for a division may raise."""
+    return trace_at // apart
+
+
 @inline
 def turn(req: Requests, count: I64, proposer: I64, apart: int, r: int, row: int, asked: int) -> None:
     """Let request ``r`` draft with the ``proposer`` of its row, from the same position of its array.
@@ -48,10 +54,9 @@ def turn(req: Requests, count: I64, proposer: I64, apart: int, r: int, row: int,
     """
     if asked == 0:
         return
-    at = req[r].trace_at
-    to = at % apart + proposer[row] * apart
-    if to != at:
-        req[r].trace_at = to
+    change = proposer[row] - proposer_of(req[r].trace_at, apart)
+    if change != 0:
+        req[r].trace_at += change * apart
         if req[r].proposed > 0:
             count[SWITCHED] += 1
 
