@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kplan.engine import Limits, Load, Replica, Traces, kernel
+from kplan.engine import Limits, Load, MixedTraces, Replica, Traces, apart_of, kernel
 from kplan.engine.state import DRAFT_S, OVERHEAD_S, W_SWITCHES
 from kplan.errors import InputError
 from kplan.latency import StepCost
@@ -34,7 +34,7 @@ def joined(load: Load, *others: Traces) -> Load:
     """``load`` with the arrays of other proposers before its own."""
     both = [*others, load.traces]
     apart = len(load.traces.acc)
-    traces = Traces(
+    traces = MixedTraces(
         np.concatenate([one.acc for one in both]), np.concatenate([one.drafted for one in both]), apart
     )
     names = (*(f"other {i}" for i in range(len(others))), "own")
@@ -120,7 +120,7 @@ def test_tokens_are_conserved_under_any_switching(scene: tuple[Load, Limits], se
     np.testing.assert_array_equal(heard[:2], replica.machine.proposer_steps)
     assert replica.machine.proposer_steps.sum() == replica.machine.k_steps[1:].sum()
     # every request stays on its own positions of one of the arrays
-    np.testing.assert_array_equal(req.trace_at % both.traces.apart, load.trace_at)
+    np.testing.assert_array_equal(req.trace_at % apart_of(both.traces), load.trace_at)
 
 
 @given(st.integers(0, 2**31), st.sampled_from([0.1, 0.3, 0.6]), st.booleans(), st.integers(1, 7))

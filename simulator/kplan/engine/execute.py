@@ -41,10 +41,11 @@ from kplan.engine.state import (
     WINDOW_FROM,
     WINDOW_SPAN,
     WINDOW_TO,
+    AnyTraces,
     Limits,
     Machine,
     Requests,
-    Traces,
+    apart_of,
 )
 from kplan.jit import inline
 from kplan.latency.compiled import StepCost
@@ -52,7 +53,14 @@ from kplan.latency.compiled import StepCost
 
 @inline
 def execute(
-    req: Requests, m: Machine, limits: Limits, traces: Traces, cost: StepCost, k: int, each: bool, k_each: I64
+    req: Requests,
+    m: Machine,
+    limits: Limits,
+    traces: AnyTraces,
+    cost: StepCost,
+    k: int,
+    each: bool,
+    k_each: I64,
 ) -> float:
     """Run the scheduled step with ``k`` drafts for all, or ``k_each[row]`` per row when ``each``.
 
@@ -67,7 +75,7 @@ def commit(
     req: Requests,
     m: Machine,
     limits: Limits,
-    traces: Traces,
+    traces: AnyTraces,
     parts: tuple[float, float, float, float],
     wait_s: float,
     k: int,
@@ -76,7 +84,7 @@ def commit(
 ) -> float:
     """Take the step as run, ``wait_s`` later than its ``parts`` (see price) say; seconds taken."""
     count, rows, k_steps = m.counters, m.rows, m.k_steps
-    acc, drafted, apart = traces.acc, traces.drafted, traces.apart
+    acc, drafted, apart = traces.acc, traces.drafted, apart_of(traces)
     verify_s, draft_s, sampling_s, overhead_s = parts
     overhead_s += wait_s
     step_s = verify_s + draft_s + sampling_s + overhead_s

@@ -22,10 +22,11 @@ from kplan.engine.state import (
     PREEMPTED,
     PREFILLS,
     RUNNING,
+    AnyTraces,
     Limits,
     Machine,
     Requests,
-    Traces,
+    apart_of,
 )
 from kplan.jit import bare, inline
 from kplan.latency.compiled import StepCost
@@ -43,7 +44,7 @@ BY_ORACLE = 1
 
 @njit(cache=True)
 def look(
-    req: Requests, m: Machine, limits: Limits, traces: Traces, last: I64, with_future: bool
+    req: Requests, m: Machine, limits: Limits, traces: AnyTraces, last: I64, with_future: bool
 ) -> tuple[I64, I64, I64, I64, I64]:
     """What a policy sees of the scheduled batch, copied out.
 
@@ -81,14 +82,14 @@ def look(
         seen[3, i] = last[0, r]
         seen[4, i] = last[1, r]
         at = req[r].trace_at
-        if traces.apart > 0:
-            at %= traces.apart
+        if apart_of(traces) > 0:
+            at %= apart_of(traces)
         c = proposal_at(req, m, limits, traces, row)
         for p in range(proposers):
             offered[p, i] = offer_at(req, traces.drafted, r, at, c, limits.max_k)
             if with_future:
                 future[p, i] = useful_at(req, limits, traces, r, at, c)
-            at += traces.apart
+            at += apart_of(traces)
         i += 1
     return rows, decode_rows, seen, offered, future
 
@@ -125,7 +126,7 @@ def run(
     req: Requests,
     m: Machine,
     limits: Limits,
-    traces: Traces,
+    traces: AnyTraces,
     cost: StepCost,
     mode: int,
     table: I64,

@@ -25,10 +25,10 @@ from kplan.engine.state import (
     WINDOW_FROM,
     WINDOW_SPAN,
     WINDOW_TO,
+    AnyTraces,
     Limits,
     Machine,
     Requests,
-    Traces,
 )
 from kplan.errors import InputError
 from kplan.workload import Prefix
@@ -55,7 +55,7 @@ class Load:
     prompt_len: I64
     output_len: I64
     trace_at: I64
-    traces: Traces
+    traces: AnyTraces
     concurrency: int | None = None
     think_s: F64 | None = None
     follows: I64 | None = None

@@ -10,10 +10,11 @@ from kplan.engine.state import (
     RUNNING,
     SWITCHED,
     U8,
+    AnyTraces,
     Limits,
     Machine,
     Requests,
-    Traces,
+    apart_of,
 )
 from kplan.jit import bare, inline
 from kplan.latency.compiled import StepCost, mixed_parts, step_parts
@@ -62,7 +63,7 @@ def turn(req: Requests, count: I64, proposer: I64, apart: int, r: int, row: int,
 
 
 @bare
-def proposal_at(req: Requests, m: Machine, limits: Limits, traces: Traces, row: int) -> int:
+def proposal_at(req: Requests, m: Machine, limits: Limits, traces: AnyTraces, row: int) -> int:
     """The position that the coming proposal starts from; the end of the output where none is made."""
     rows = m.rows
     r = rows[row].running
@@ -78,7 +79,7 @@ def proposal_at(req: Requests, m: Machine, limits: Limits, traces: Traces, row: 
 
 
 @bare
-def useful_at(req: Requests, limits: Limits, traces: Traces, r: int, trace_at: int, c: int) -> int:
+def useful_at(req: Requests, limits: Limits, traces: AnyTraces, r: int, trace_at: int, c: int) -> int:
     """Drafts from position ``c`` of the array at ``trace_at`` that would be accepted and still needed."""
     if c >= req[r].output_len:
         return 0
@@ -89,7 +90,7 @@ def useful_at(req: Requests, limits: Limits, traces: Traces, r: int, trace_at: i
 
 
 @bare
-def useful_drafts(req: Requests, m: Machine, limits: Limits, traces: Traces, row: int) -> int:
+def useful_drafts(req: Requests, m: Machine, limits: Limits, traces: AnyTraces, row: int) -> int:
     """The oracle's knowledge: drafts of the coming proposal that would be accepted and still needed."""
     r = m.rows[row].running
     return useful_at(req, limits, traces, r, req[r].trace_at, proposal_at(req, m, limits, traces, row))
@@ -164,7 +165,7 @@ def model_drafts(
 
 @bare
 def choose_oracle(
-    req: Requests, m: Machine, limits: Limits, traces: Traces, cost: StepCost, k_each: I64
+    req: Requests, m: Machine, limits: Limits, traces: AnyTraces, cost: StepCost, k_each: I64
 ) -> int:
     """Fill ``k_each`` with the useful drafts of every row, cut at the depth with the most tokens per second.
 
@@ -202,14 +203,21 @@ def choose_oracle(
 
 @inline
 def price(
-    req: Requests, m: Machine, limits: Limits, traces: Traces, cost: StepCost, k: int, each: bool, k_each: I64
+    req: Requests,
+    m: Machine,
+    limits: Limits,
+    traces: AnyTraces,
+    cost: StepCost,
+    k: int,
+    each: bool,
+    k_each: I64,
 ) -> tuple[float, float, float, float]:
     """Seconds of the step that was scheduled: (verify, draft, sampling, overhead).
 
     In the k_now flavour, settles this step's drafts first. Of several proposers, lookups look for everybody
     before the choice, and the model drafter's later passes are over the requests that draft with it.
     """
-    count, rows, drafted, apart = m.counters, m.rows, traces.drafted, traces.apart
+    count, rows, drafted, apart = m.counters, m.rows, traces.drafted, apart_of(traces)
     tokens = kv = qk = prefill_tokens = prefill_kv = 0
     prefill_qk = 0.0
     deepest = k

@@ -43,6 +43,7 @@ from kplan.engine.state import (
     Machine,
     Requests,
     Steps,
+    apart_of,
 )
 from kplan.latency.compiled import StepCost
 from kplan.policy import (
@@ -232,7 +233,7 @@ class Replica:
 
     def _verified(self, rows: I64, request: I64, k: int, each: bool) -> I64:
         """Which proposer's drafts each of the decoding ``rows`` verifies in the step that is built."""
-        apart = self.traces.apart
+        apart = apart_of(self.traces)
         if apart == 0:
             return np.zeros(len(rows), np.int64)
         had: I64 = self.records["trace_at"][request] // apart

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numba.extending import overload
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
@@ -191,16 +192,40 @@ class Limits(NamedTuple):
 
 
 class Traces(NamedTuple):
-    """Flat acceptance arrays that ``Requests.trace_at`` points into.
-
-    Those of several proposers on the same requests stand one behind the other: a request moves to the same
-    position of another by ``apart`` for each that lies between.
-    """
+    """Flat acceptance arrays that ``Requests.trace_at`` points into."""
 
     acc: U8
     drafted: U8  # drafts that the proposer has; empty when it always has as many as asked
-    apart: int = 0  # positions of one proposer of several; 0: there is one
 
+
+class MixedTraces(NamedTuple):
+    """Those of several proposers on the same requests, one behind the other.
+
+    A request moves to the same position of another by ``apart`` for each that lies between. A type of its
+    own: the loop of one proposer is compiled without what several need.
+    """
+
+    acc: U8
+    drafted: U8  # drafts that each proposer has, ALWAYS: as many as asked
+    apart: int  # positions of each
+
+
+AnyTraces: TypeAlias = Traces | MixedTraces
 
 ALWAYS = 255
-"""In ``Traces.drafted`` of several: the proposer has as many as asked."""
+
+
+def apart_of(traces: AnyTraces) -> int:
+    """Positions of each of several proposers, 0 when there is one; compiled, a constant."""
+    return traces.apart if isinstance(traces, MixedTraces) else 0
+
+
+@overload(apart_of, inline="always")
+def _apart_of(traces: Any) -> Any:
+    def several(traces: Any) -> Any:
+        return traces.apart
+
+    def one(traces: Any) -> Any:  # noqa: ARG001 - the signature that it stands for
+        return 0
+
+    return several if "apart" in traces.fields else one

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kplan.acceptance import ProposerTrace
 from kplan.acceptance.joint import proposers_of
-from kplan.engine import Load, Traces
+from kplan.engine import AnyTraces, Load, MixedTraces, Traces, apart_of
 from kplan.rng import stream
 from kplan.simulate.mix import joined
 from kplan.simulate.setup import Setup
@@ -49,7 +49,7 @@ class Drawn:
     follows: NDArray[np.int64] | None = None
     prefix: Prefix | None = None
     proposers: tuple[str, ...] = ("",)
-    mixed: Traces | None = None
+    mixed: MixedTraces | None = None
 
     def take(self, n: int) -> Drawn:
         """The first ``n`` requests; drawn in a cycle, none waiting for another, when there are fewer."""
@@ -72,13 +72,15 @@ class Drawn:
         Args:
             mixed: with all proposers that there are, else with the last alone.
         """
-        traces = self.mixed if mixed and self.mixed is not None else self.traces
-        proposers = self.proposers if traces is self.mixed else self.proposers[-1:]
+        traces: AnyTraces = self.traces
+        proposers = self.proposers[-1:]
+        if mixed and self.mixed is not None:
+            traces, proposers = self.mixed, self.proposers
         return Load(
             arrival_s=self.unit_arrival_s if rate is None else self.unit_arrival_s / rate,
             prompt_len=self.prompt_len,
             output_len=self.output_len,
-            trace_at=self.trace_at + traces.apart * (len(proposers) - 1),
+            trace_at=self.trace_at + apart_of(traces) * (len(proposers) - 1),
             traces=traces,
             proposers=proposers,
             concurrency=concurrency if rate is None else None,
@@ -179,7 +181,7 @@ def _generated(output_len: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int
     return pool, np.minimum(longer + ahead, POOL - 1)
 
 
-def _mixed(traces: Sequence[ProposerTrace]) -> Traces | None:
+def _mixed(traces: Sequence[ProposerTrace]) -> MixedTraces | None:
     """The arrays of all proposers; None when there is one."""
     return joined(traces) if len(traces) > 1 else None
 

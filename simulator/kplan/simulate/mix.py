@@ -11,7 +11,7 @@ import numpy as np
 from kplan.acceptance import ProposerTrace, TraceSet
 from kplan.acceptance.joint import proposers_of
 from kplan.config.scenario import Scenario
-from kplan.engine import ALWAYS, Traces
+from kplan.engine import ALWAYS, MixedTraces
 from kplan.errors import InputError
 from kplan.latency import LatencyModel, StepCost, engine_traits
 from kplan.profiles import (
@@ -157,9 +157,9 @@ def _rows(trace: ProposerTrace, rows: Any) -> ProposerTrace:
     )
 
 
-def joined(traces: Sequence[ProposerTrace]) -> Traces:
+def joined(traces: Sequence[ProposerTrace]) -> MixedTraces:
     """The arrays of several proposers, on the same requests, one behind the other."""
     apart = len(traces[0].acc)
     always = np.full(apart, ALWAYS, np.uint8)
     drafted = [always if one.drafted is None else one.drafted for one in traces]
-    return Traces(np.concatenate([one.acc for one in traces]), np.concatenate(drafted), apart)
+    return MixedTraces(np.concatenate([one.acc for one in traces]), np.concatenate(drafted), apart)
