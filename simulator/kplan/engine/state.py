@@ -118,6 +118,7 @@ STEP = np.dtype(
         ("sampling_s", np.float64),
         ("overhead_s", np.float64),
         ("context", np.int64),  # sum over decoding requests
+        ("switches", np.int64),  # requests whose drafts came from another proposer than their last ones
         ("batch", np.int32),  # requests in the step, of which ...
         ("decodes", np.int32),  # ... decoded
         ("tokens", np.int32),  # query tokens
@@ -131,7 +132,6 @@ STEP = np.dtype(
         ("waiting", np.int32),
         ("used_blocks", np.int32),
         ("preemptions", np.int32),  # so far
-        ("switches", np.int64),  # requests whose drafts came from another proposer than their last ones
         ("measured", np.int32),  # 1 inside the measured window
     ],
     align=True,
