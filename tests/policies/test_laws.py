@@ -70,9 +70,9 @@ def test_the_oracle_drafts_what_is_accepted_down_to_the_depth_that_pays(
     assert np.asarray(ks).tolist() == [min(drafts, cut) for drafts in future]
 
 
-def test_the_oracle_alone_looks_ahead_and_no_engine_runs_it() -> None:
+def test_the_oracles_alone_look_ahead_and_no_engine_runs_them() -> None:
     spec = parse_policy("oracle")
-    assert [name for name, info in list_policies() if info.needs_future] == ["oracle"]
+    assert [name for name, info in list_policies() if info.needs_future] == ["combined-oracle", "oracle"]
     assert not spec.exportable
     with pytest.raises(ValueError, match="future_accepted"):
         spec.build().choose_k(view([0]))

@@ -18,7 +18,10 @@ from .helpers import untimed, view
 from .test_sglang_ema import ladders
 from .test_table import range_lists
 
-NAMES = ("fixed", "goodput", "heuristic", "off", "oracle", "sglang-ema", "table")
+NAMES = (
+    "best-expected", "combined-oracle", "fixed", "goodput", "heuristic", "match-else", "off", "oracle",
+    "sglang-ema", "table",
+)  # fmt: skip
 
 texts = st.one_of(
     st.sampled_from(["off", "oracle", "heuristic", "goodput", "sglang-ema"]),
