@@ -68,11 +68,11 @@ class _Bandit:
 
 
 def _rule(choose: Choose, largest: int, dwell: int, switch_cost: float, memory: float, explore: float,
-          seed: int = 1) -> Rule:  # fmt: skip
+          seed: int = 0) -> Rule:  # fmt: skip
     state = np.zeros((1 + 2 * _BINS, max(_COLUMNS, largest + 1)))
     state[0, :_ARM] = largest, dwell, switch_cost, memory, explore
     state[0, _STEPS] = SETTLE + dwell  # no pull under way
-    state[0, _RANDOM] = seed % (_MODULUS - 1) + 1
+    state[0, _RANDOM] = np.random.default_rng(seed).integers(1, _MODULUS)  # far apart for near seeds
     return Rule(state, choose, _learn)
 
 
