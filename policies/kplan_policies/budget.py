@@ -45,7 +45,7 @@ class Budget:
     def __init__(
         self,
         weight: Annotated[float, FloatRange(0.01, 0.5, log=True)] = 0.1,
-        strength: Annotated[float, FloatRange(0.5, 50.0, log=True)] = 4.0,
+        strength: Annotated[float, FloatRange(0.5, 50.0, log=True)] = 16.0,
         start_acceptance: Annotated[float, FloatRange(0.1, 0.95)] = 0.7,
         sizes: Annotated[int, IntRange(4, 64)] = 12,
         probe_every: Annotated[int, IntRange(8, 512)] = 64,

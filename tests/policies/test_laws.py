@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pkgutil
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kplan_policies
 from kplan.acceptance.trace import MAX_K
 from kplan.registry import list_policies, parse_policy
 from kplan.testing import LAWS, Law
@@ -82,6 +87,14 @@ def test_only_oracles_look_ahead_and_no_engine_runs_them() -> None:
     assert not spec.exportable
     with pytest.raises(ValueError, match="future_accepted"):
         spec.build().choose_k(view([0]))
+
+
+def test_policies_load_without_numba() -> None:
+    names = ", ".join(
+        f"kplan_policies.{module.name}" for module in pkgutil.iter_modules(kplan_policies.__path__)
+    )
+    code = f"import sys, {names}; sys.exit('numba' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_bound_on_k_is_the_traces() -> None:
