@@ -47,7 +47,7 @@ class Budget:
         weight: Annotated[float, FloatRange(0.01, 0.5, log=True)] = 0.1,
         strength: Annotated[float, FloatRange(0.5, 50.0, log=True)] = 16.0,
         start_acceptance: Annotated[float, FloatRange(0.1, 0.95)] = 0.7,
-        sizes: Annotated[int, IntRange(4, 64)] = 12,
+        sizes: Annotated[int, IntRange(4, 64)] = 24,
         probe_every: Annotated[int, IntRange(8, 512)] = 64,
     ) -> None:
         self.weight = checked_float("weight", weight, 0.001, 1.0)
@@ -75,12 +75,10 @@ class Budget:
         order = np.argsort(-survival, kind="stable")
         expected = np.concatenate(([0.0], np.cumsum(survival[order])))
         depth = np.concatenate(([0], np.maximum.accumulate(order % step.max_k + 1)))
-        best, best_rate = 0, 0.0
-        for budget in sorted({len(order) * i // self.sizes for i in range(self.sizes + 1)}):
-            seconds = step.cost.seconds_at(step.batch + budget, int(depth[budget]))
-            rate = (step.batch + float(expected[budget])) / seconds
-            if rate > best_rate:
-                best, best_rate = budget, rate
+        budgets = len(order) * np.arange(self.sizes + 1) // self.sizes
+        everybody = np.full(len(budgets), step.batch)
+        seconds = step.cost.seconds_of_mixes(step.batch + budgets, depth[budgets], everybody)
+        best = int(budgets[np.argmax((step.batch + expected[budgets]) / seconds)])
         if best == 0:
             self._idle_steps += 1
             if self._idle_steps < self.probe_every:

@@ -32,7 +32,7 @@ automaton over arrays (``CompiledPolicy``), runs compiled, whole stretches witho
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -40,6 +40,8 @@ from numpy.typing import NDArray
 
 I64: TypeAlias = NDArray[np.int64]
 F64: TypeAlias = NDArray[np.float64]
+Choice: TypeAlias = int | I64 | tuple[str | int | I64, int | I64]
+"""What a policy answers: K, or (proposer, K) of one that combines; each for all, or (B,) by request."""
 
 # what stands where in the arrays that a rule's functions are given (see Rule)
 NOW_S: Final = 0  # of a step that asks for K, as in StepView ...
@@ -79,6 +81,12 @@ class StepCostView(Protocol):
         """Seconds of a decode step that verifies ``tokens`` in all and drafts ``depth`` deep."""
         ...
 
+    def seconds_of_mixes(self, tokens: I64, depth: I64, drafting: I64) -> F64:
+        """(n,) seconds of decode steps, in one call: each verifies ``tokens[i]`` in all, and the model
+        drafter drafts ``depth[i]`` deep for ``drafting[i]`` requests; what the others verify was looked up.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class StepView:
@@ -96,8 +104,14 @@ class StepView:
         last_proposed: (B,) int64, drafts verified in the request's latest observed decode step, 0 if none.
         last_accepted: (B,) int64, how many of them were accepted (bonus excluded).
         cost: prices a step of this batch at any K.
-        future_accepted: (B,) int64, drafts that would be accepted by the next verification if K were large;
-            None unless the policy declares ``needs_future``.
+        future_accepted: (B,) int64, drafts that would be accepted by the next verification if K were large
+            (of several proposers, from the last); None unless the policy declares ``needs_future``.
+        proposers: names of the server's proposers; P = 1 in an ordinary scenario.
+        lookups: (P,) which of them look up their drafts, which takes no passes of a drafter.
+        offered: (P, B) int64, drafts that each proposer has for the coming proposal, at most ``max_k``: a
+            model drafter has as many as asked, a lookup those of its match, which a server knows before it
+            drafts. 0 where nothing is proposed.
+        future_by_proposer: (P, B) int64, as ``future_accepted``, of each; None unless ``needs_future``.
     """
 
     now_s: float
@@ -112,6 +126,10 @@ class StepView:
     last_accepted: NDArray[np.int64]
     cost: StepCostView
     future_accepted: NDArray[np.int64] | None = None
+    proposers: tuple[str, ...] = ()
+    lookups: tuple[bool, ...] = ()
+    offered: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    future_by_proposer: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +142,7 @@ class StepOutcome:
         request: (D,) int64 request numbers.
         proposed: (D,) int64 drafts verified for it.
         accepted: (D,) int64 drafts accepted (bonus excluded).
+        proposer: (D,) int64 which of ``StepView.proposers`` had drafted them.
     """
 
     batch: int
@@ -131,6 +150,7 @@ class StepOutcome:
     request: NDArray[np.int64]
     proposed: NDArray[np.int64]
     accepted: NDArray[np.int64]
+    proposer: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @runtime_checkable
@@ -141,11 +161,14 @@ class Policy(Protocol):
     :mod:`kplan.space` ranges, what a search varies.
     """
 
-    def choose_k(self, step: StepView) -> int | NDArray[np.int64]:
+    def choose_k(self, step: StepView) -> Choice:
         """K for the drafts proposed in this step: one for all, or one per request, shape (B,).
 
         Values above max_k are cut to it; negative ones are refused. On vLLM these drafts are verified in the
         next step.
+
+        A policy that ``combines`` returns (proposer, K): a name out of ``step.proposers``, its index, or (B,)
+        indices, and K as above. A request with K = 0 keeps the proposer that it has.
         """
         ...
 
@@ -254,6 +277,7 @@ class PolicyInfo:
         engines: engines of today that can run it, for example ("vllm",); empty when none.
         why_not: the reason when ``engines`` is empty.
         needs_future: it looks at future acceptance: an upper bound, not a policy.
+        combines: it chooses the proposer too, so it needs a server with several.
     """
 
     summary: str
@@ -261,3 +285,4 @@ class PolicyInfo:
     engines: tuple[str, ...] = ()
     why_not: str = ""
     needs_future: bool = False
+    combines: bool = False

@@ -1,7 +1,8 @@
 """Policy texts: what ``--policy`` takes, turned into something that builds the policy.
 
     off   fixed:3   table:1-64=3,65-128=1,129-=0   sglang-ema   sglang-ema:ladder.json   heuristic   goodput
-    oracle   goodput:weight=0.2,probe_every=32   my_package.module:Class   path/to/file.py:Class:key=value
+    oracle   goodput:weight=0.2,probe_every=32   match-else:n=4
+    my_package.module:Class   path/to/file.py:Class:key=value
 
 The names are the entry points of the group ``kplan.policies``, so an installed package adds its own. What
 follows the colon is ``key=value,...`` for the constructor, or one lone value: that is given to the class's
@@ -173,6 +174,7 @@ def info_of(cls: type[Policy], source: str) -> PolicyInfo:
         source=source,
         why_not="its class declares no engine that runs it",
         needs_future=isinstance(info, PolicyInfo) and info.needs_future,
+        combines=isinstance(info, PolicyInfo) and info.combines,
     )
 
 

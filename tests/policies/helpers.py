@@ -35,6 +35,11 @@ class PricedByK:
     def seconds_at(self, tokens: int, depth: int) -> float:
         return self.step_s[depth] + self.token_s * tokens
 
+    def seconds_of_mixes(self, tokens: I64, depth: I64, drafting: I64) -> NDArray[np.float64]:
+        return np.array(
+            [self.seconds_at(t, d if n else 0) for t, d, n in zip(tokens, depth, drafting, strict=True)]
+        )
+
 
 LINEAR = PricedByK(tuple(0.010 + 0.001 * k for k in range(255)))
 

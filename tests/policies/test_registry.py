@@ -19,9 +19,9 @@ from .test_sglang_ema import ladders
 from .test_table import range_lists
 
 NAMES = (
-    "band", "budget", "confidence", "context-table", "fixed", "goodput", "hazard-cost", "heuristic", "off",
-    "oracle", "position-ema", "probe", "request-ema", "sglang-ema", "table", "thompson", "throughput-aware",
-    "ucb",
+    "band", "best-expected", "budget", "combined-oracle", "confidence", "context-table", "fixed", "goodput",
+    "hazard-cost", "heuristic", "match-else", "off", "oracle", "position-ema", "probe", "request-ema",
+    "sglang-ema", "table", "thompson", "throughput-aware", "ucb",
 )  # fmt: skip
 
 texts = st.one_of(
@@ -85,7 +85,7 @@ def test_the_registered_names() -> None:
     [
         ("", "no policy is called ''"),
         ("fixd:3", "did you mean fixed?"),
-        ("magic", "choose from band, budget, "),
+        ("magic", f"choose from {', '.join(NAMES)}"),
         ("off:3", "it takes no parameter"),
         ("fixed", "a value is missing; it takes k"),
         ("fixed:", "a value is missing; it takes k"),

@@ -21,7 +21,7 @@ from kplan.simulate import (
     settling,
     sustained_qps,
 )
-from kplan.simulate.run import observe_lag
+from kplan.simulate.server import observe_lag
 
 
 def test_mean_context_weights_by_tokens() -> None:
@@ -162,7 +162,7 @@ def test_synchronous_scheduling_shows_the_host() -> None:
 def test_a_step_is_observed_late_only_where_the_next_is_launched_before_it(
     asked: dict[str, object], lag: int
 ) -> None:
-    assert observe_lag(prepare(make_scenario({"qps": 1.0, **asked}))) == lag
+    assert observe_lag(prepare(make_scenario({"qps": 1.0, **asked})), parse_policy("fixed:3")) == lag
 
 
 def test_async_scheduling_is_refused_where_the_method_rules_it_out() -> None:

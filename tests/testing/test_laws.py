@@ -146,7 +146,7 @@ def broken_by(policy: Any) -> dict[str, str]:
         (Dice, "repeats", "two runs over the same steps differ: step "),
         (SharedCounter, "stands alone", "another instance moved its answers: step "),
         (Meddles, "reads only", "choose_k changed last_accepted of what it was given; copy it first"),
-        (Peeks, "no future", "another future from step 0 on moved an earlier answer: step 0 chose "),
+        (Peeks, "no future", "another future from step "),
         (Unlike, "one form", "run by its compiled rule, it gives another result"),
         (OtherMemory, "one form", "its compiled rule ends in another state"),
         (
@@ -202,4 +202,5 @@ def test_names_of_laws_are_unique() -> None:
 
 
 def test_the_speed_is_counted_in_engine_steps() -> None:
-    assert steps_per_s(parse_policy("fixed:3")) > 100
+    assert (steps_per_s(parse_policy("fixed:3")) or 0) > 100
+    assert steps_per_s(parse_policy("match-else")) is None  # it needs a server with several proposers

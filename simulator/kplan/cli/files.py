@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kplan.config.plan import Plan
+from kplan.config.scenario import check_one_proposer
 from kplan.errors import InputError
 from kplan.export import Exports, export_engines, write_exports
 from kplan.profiles import load_drafter, load_model
@@ -35,7 +36,12 @@ def read_plan(path: Path) -> Plan:
 
 
 def write_out(plan: Plan, out: Path) -> Written:
-    """Write plan.json, the engine configs and report.html."""
+    """Write plan.json, the engine configs and report.html.
+
+    Raises:
+        InputError: a plan of several proposers, which no engine runs, or of names that are not known.
+    """
+    check_one_proposer(plan.question.proposer)
     model = load_model(plan.question.model)
     drafter = load_drafter(plan.question.proposer, model, plan.question.drafter)
     exports = export_engines(plan, model, drafter)

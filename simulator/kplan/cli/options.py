@@ -65,6 +65,20 @@ Dp: TypeAlias = Annotated[
 Proposer: TypeAlias = Annotated[
     str | None, typer.Option("--proposer", help="eagle, eagle3, mtp, ngram, draft-model ... [eagle3]")
 ]
+Proposers: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--proposer",
+        help="eagle, eagle3, mtp, ngram, draft-model ..., or several that the policy chooses from: "
+        "ngram+eagle3 [eagle3]",
+    ),
+]
+SwitchUs: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--switch-us", help="of several proposers: host microseconds per request that changes its own [0]"
+    ),
+]
 Drafter: TypeAlias = Annotated[
     str | None,
     typer.Option("--drafter", help="drafter YAML, draft model (as --model), or ORG/NAME of a head's weights"),

@@ -74,8 +74,9 @@ def check(
         return 0 if passed else 1
     for one in findings:
         print(f"ok    {one.law}: {one.law.says}" if one.passed else f"FAIL  {one.broken}")
-    if speed is not None:
-        print(f"{spec.text} keeps all {len(findings)} laws; {speed:,.0f} engine steps/s here at batch 64")
+    if passed:
+        told = "" if speed is None else f"; {speed:,.0f} engine steps/s here at batch 64"
+        print(f"{spec.text} keeps all {len(findings)} laws{told}")
     return 0 if passed else 1
 
 

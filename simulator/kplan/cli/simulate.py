@@ -30,7 +30,8 @@ def simulate(
     policy: Annotated[
         str | None,
         typer.Option(
-            "--policy", help="off, fixed:3, table:1-64=3,65-=1, sglang-ema, my.py:MyPolicy ... [fixed:3]"
+            "--policy",
+            help="off, fixed:3, table:1-64=3,65-=1, sglang-ema, match-else, my.py:MyPolicy ... [fixed:3]",
         ),
     ] = None,
     model: o.Model = None,
@@ -40,7 +41,8 @@ def simulate(
     dp: o.Dp = None,
     quantization: o.Quantization = None,
     kv_cache_dtype: o.KvCacheDtype = None,
-    proposer: o.Proposer = None,
+    proposer: o.Proposers = None,
+    switch_us: o.SwitchUs = None,
     drafter: o.Drafter = None,
     workload: o.Workload = None,
     traces: o.Traces = None,
@@ -103,6 +105,7 @@ def simulate(
         print_json(
             run.result.model_dump(mode="json")
             | counts
+            | ({"mix": run.mix.model_dump(mode="json")} if run.mix else {})
             | {"meets_slo": run.meets_slo, "notes": list(run.notes), "files": [str(one) for one in run.files]}
         )
     else:
@@ -115,6 +118,11 @@ def simulate(
         )
         if settled := [one for one in shown if not one.saturated]:
             print_table("over the requests", PERCENTILE_COLUMNS, [_percentiles(one) for one in settled])
+        if run.mix is not None:
+            shares = ", ".join(f"{name} {share:.1%}" for name, share in run.mix.proposer_share.items())
+            print(
+                f"request-steps by who drafted: {shares}; {run.mix.switches_per_1000:.1f} changes per 1,000"
+            )
         if run.result.max_qps_slo is not None:
             replicas_serve = "they serve" if (question.replicas or 1) > 1 else "it serves"
             print(within_text(replicas_serve, run.result.max_qps_slo))

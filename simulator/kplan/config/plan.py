@@ -65,6 +65,17 @@ class PolicyResult(Record):
     k_share: dict[str, float] = Field(description="share of decode steps at each K")
 
 
+class MixResult(Record):
+    """Who drafted where a policy chooses among several proposers, over the measured window."""
+
+    proposer_share: dict[str, float] = Field(
+        description="share of decoding request-steps that verified drafts of each; the others verified none"
+    )
+    switches_per_1000: float = Field(
+        description="changes of a request's proposer per 1,000 decoding request-steps"
+    )
+
+
 class Question(Record):
     """What was asked, with every default filled in."""
 

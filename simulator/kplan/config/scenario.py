@@ -57,7 +57,10 @@ class Scenario(Record):
         None, description="of the weights; None: the profile's"
     )
     kv_cache_dtype: Literal["auto", "bf16", "fp8"] = Field("auto", description="auto: the profile's")
-    proposer: str = "eagle3"
+    proposer: str = Field("eagle3", description="several joined by +: the policy chooses among them")
+    switch_us: float = Field(
+        0.0, ge=0, le=1e6, allow_inf_nan=False, description="host time per request that changes its proposer"
+    )
     drafter: str | None = Field(None, description="a drafter YAML, a draft model, or a head's weights")
     workload: str = "sharegpt"
     traces: Path | None = Field(None, description="recorded traces instead of the workload's fitted model")
@@ -110,6 +113,14 @@ class Scenario(Record):
         return self
 
     @model_validator(mode="after")
+    def _switches_among_several(self) -> Self:
+        if self.switch_us > 0 and "+" not in self.proposer:
+            raise ValueError(
+                "--switch-us is a cost of several proposers: join them (ngram+eagle3), or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _arrivals_fit_the_load(self) -> Self:
         given = {key for key in self.model_fields_set if getattr(self, key) is not None}
         if self.replay is not None:
@@ -135,6 +146,19 @@ class Scenario(Record):
                 f"--burstiness shapes the gaps of --arrivals poisson, not of {self.arrivals}: leave one out"
             )
         return self
+
+
+def check_one_proposer(proposer: str) -> None:
+    """Refuse proposers joined by ``+`` where an engine of today is to run the answer.
+
+    Raises:
+        InputError: there are several.
+    """
+    if "+" in proposer:
+        raise InputError(
+            "--proposer", proposer, "no released engine switches proposers per step",
+            "compare policies over several with kplan simulate",
+        )  # fmt: skip
 
 
 _OF_THE_LOG = ("arrivals", "burstiness", "ramp_to_qps", "traces", "prompt_tokens", "output_tokens")

@@ -11,16 +11,20 @@ from kplan.engine.server import (
     serve_apart,
     serve_routed,
 )
-from kplan.engine.state import UNBOUNDED_LEN, Limits, Traces
+from kplan.engine.state import ALWAYS, UNBOUNDED_LEN, AnyTraces, Limits, MixedTraces, Traces, apart_of
 
 __all__ = [
+    "ALWAYS",
     "UNBOUNDED_LEN",
+    "AnyTraces",
     "BatchCost",
     "Fleet",
     "Limits",
     "Load",
+    "MixedTraces",
     "Replica",
     "Traces",
+    "apart_of",
     "clients_of",
     "deal",
     "least_outstanding",

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kplan.engine.automaton import price_by_k
-from kplan.engine.price import steady_step_s
+from kplan.engine.price import price_mixes, steady_step_s
 from kplan.engine.state import F64, I64
 from kplan.errors import InputError, KplanError
-from kplan.latency.compiled import StepCost
+from kplan.latency.compiled import LOOKUP_DRAFTER, StepCost
 from kplan.policy import CompiledPolicy, Policy, PolicyInfo, Rule, TablePolicy
 
 
@@ -40,13 +39,20 @@ class BatchCost:
         """Seconds of a decode step that verifies ``tokens`` in all and drafts ``depth`` deep."""
         return float(steady_step_s(self.cost, self.batch, self.kv_tokens, tokens, depth))
 
+    def seconds_of_mixes(self, tokens: I64, depth: I64, drafting: I64) -> F64:
+        """(n,) seconds of decode steps that verify ``tokens`` in all, where the model drafter drafts
+        ``depth`` deep for ``drafting`` of the requests."""
+        prices = np.empty(len(tokens))
+        price_mixes(self.cost, self.batch, self.kv_tokens, tokens, depth, drafting, prices)
+        return prices
+
 
 @dataclass(frozen=True)
 class Decision:
     """A policy's choice for one step: ``k`` for all, or ``Replica.k_each`` with ``k`` the deepest.
 
     Attributes:
-        rows, request: of those that decode in it.
+        rows, request, proposer: of those that decode in it; the proposer had drafted what is verified.
         teaches: the policy observes the step.
     """
 
@@ -55,6 +61,7 @@ class Decision:
     batch: int
     rows: I64
     request: I64
+    proposer: I64
     teaches: bool
 
 
@@ -72,6 +79,8 @@ def form_of(policy: Policy) -> Form:
 
     A class that inherits a form but overrides what it stands for is asked at every step.
     """
+    if combines(policy):
+        return Form.PYTHON
     if isinstance(policy, TablePolicy) and _rules(type(policy), "table", "choose_k"):
         return Form.TABLE
     if sees_future(policy) and getattr(policy, "compiled_oracle", False):
@@ -85,6 +94,19 @@ def sees_future(policy: Policy) -> bool:
     """Whether it says that it looks at future acceptance."""
     info = getattr(policy, "info", None)
     return isinstance(info, PolicyInfo) and info.needs_future
+
+
+def combines(policy: Policy) -> bool:
+    """Whether it says that it chooses the proposer too."""
+    info = getattr(policy, "info", None)
+    return isinstance(info, PolicyInfo) and info.combines
+
+
+def lookups_of(cost: StepCost, proposers: int) -> tuple[bool, ...]:
+    """Which of a server's proposers look up their drafts: of several, all but the model drafter."""
+    if proposers == 1:
+        return (cost.drafter == LOOKUP_DRAFTER,)
+    return tuple(at != cost.drafter_at for at in range(proposers))
 
 
 def runs_compiled(policy: Policy) -> bool:
@@ -139,19 +161,41 @@ def rule_of(policy: CompiledPolicy) -> Rule:
     return rule
 
 
-def checked(chosen: object, batch: int, policy: Policy) -> int | NDArray[np.int64]:
+def checked_mix(
+    chosen: object, proposers: tuple[str, ...], batch: int, policy: Policy
+) -> tuple[int | I64, int | I64]:
+    """What the ``choose_k`` of a policy that combines answered, as (index of the proposer, K), each an int or
+    an array (batch,)."""
+    name = f"policy {type(policy).__name__}: choose_k"
+    if not isinstance(chosen, tuple) or len(chosen) != 2:
+        bound = "must be (proposer, K), for the policy says that it combines"
+        raise InputError(name, repr(chosen), bound, "mend its return")
+    proposer, k = chosen
+    known = f"the proposers are {', '.join(proposers)}"
+    if isinstance(proposer, str):
+        if proposer not in proposers:
+            raise InputError(name, proposer, known, "name one of them, or its index")
+        return proposers.index(proposer), checked(k, batch, policy)
+    index = checked(proposer, batch, policy, "proposer")
+    highest = int(np.max(index, initial=0))
+    if highest >= len(proposers):
+        raise InputError(name, highest, f"{known}, from index 0", "return a lower index")
+    return index, checked(k, batch, policy)
+
+
+def checked(chosen: object, batch: int, policy: Policy, what: str = "K") -> int | I64:
     """What ``choose_k`` answered as an int or an array (batch,), both >= 0."""
     name = f"policy {type(policy).__name__}"
-    answer: int | NDArray[np.int64]
+    answer: int | I64
     if isinstance(chosen, (int, np.integer)) and not isinstance(chosen, bool):
         answer = lowest = int(chosen)
     else:
         array = np.asarray(chosen) if isinstance(chosen, np.ndarray | list | tuple) else None
         if array is None or array.shape != (batch,) or not np.issubdtype(array.dtype, np.integer):
             shown = repr(chosen) if array is None else f"an array of shape {array.shape}, {array.dtype}"
-            bound = f"must be an int or an integer array of shape ({batch},), one K per request"
+            bound = f"must be an int or an integer array of shape ({batch},), one {what} per request"
             raise InputError(f"{name}: choose_k", shown, bound, "mend its return")
         answer, lowest = array.astype(np.int64), int(array.min(initial=0))
     if lowest < 0:
-        raise InputError(f"{name}: choose_k", lowest, "K must be 0 or more", "mend its return")
+        raise InputError(f"{name}: choose_k", lowest, f"{what} must be 0 or more", "mend its return")
     return answer

@@ -25,10 +25,10 @@ from kplan.engine.state import (
     FREE_BLOCKS,
     I64,
     RUNNING,
+    AnyTraces,
     Limits,
     Machine,
     Requests,
-    Traces,
 )
 from kplan.errors import InputError
 from kplan.jit import bare, inline
@@ -120,7 +120,7 @@ class Automaton:
         req: Requests,
         m: Machine,
         limits: Limits,
-        traces: Traces,
+        traces: AnyTraces,
         cost: StepCost,
         until: float,
         steps: int,
@@ -236,7 +236,7 @@ def run(
     req: Requests,
     m: Machine,
     limits: Limits,
-    traces: Traces,
+    traces: AnyTraces,
     cost: StepCost,
     choose: Any,
     learn: Any,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kplan.engine.arrive import send_next, waiting
-from kplan.engine.price import offer, price
+from kplan.engine.price import offer, price, proposer_of, turn
 from kplan.engine.schedule import free_blocks
 from kplan.engine.state import (
     ADMITTED,
@@ -26,6 +26,7 @@ from kplan.engine.state import (
     RUNNING,
     SAMPLING_S,
     STEPS,
+    SWITCHED,
     VERIFY_S,
     W_BATCH,
     W_CLOSE_S,
@@ -36,13 +37,15 @@ from kplan.engine.state import (
     W_OPEN_S,
     W_PROPOSED,
     W_STEPS,
+    W_SWITCHES,
     WINDOW_FROM,
     WINDOW_SPAN,
     WINDOW_TO,
+    AnyTraces,
     Limits,
     Machine,
     Requests,
-    Traces,
+    apart_of,
 )
 from kplan.jit import inline
 from kplan.latency.compiled import StepCost
@@ -50,7 +53,14 @@ from kplan.latency.compiled import StepCost
 
 @inline
 def execute(
-    req: Requests, m: Machine, limits: Limits, traces: Traces, cost: StepCost, k: int, each: bool, k_each: I64
+    req: Requests,
+    m: Machine,
+    limits: Limits,
+    traces: AnyTraces,
+    cost: StepCost,
+    k: int,
+    each: bool,
+    k_each: I64,
 ) -> float:
     """Run the scheduled step with ``k`` drafts for all, or ``k_each[row]`` per row when ``each``.
 
@@ -65,7 +75,7 @@ def commit(
     req: Requests,
     m: Machine,
     limits: Limits,
-    traces: Traces,
+    traces: AnyTraces,
     parts: tuple[float, float, float, float],
     wait_s: float,
     k: int,
@@ -74,7 +84,7 @@ def commit(
 ) -> float:
     """Take the step as run, ``wait_s`` later than its ``parts`` (see price) say; seconds taken."""
     count, rows, k_steps = m.counters, m.rows, m.k_steps
-    acc, drafted = traces.acc, traces.drafted
+    acc, drafted, apart = traces.acc, traces.drafted, apart_of(traces)
     verify_s, draft_s, sampling_s, overhead_s = parts
     overhead_s += wait_s
     step_s = verify_s + draft_s + sampling_s + overhead_s
@@ -86,6 +96,8 @@ def commit(
     running = count[RUNNING]
     emitted = decode_emitted = proposed = accepted = context = ended = 0
     kept = tokens = 0
+    switched = count[SWITCHED]
+    count[SWITCHED] = 0
     for row in range(running):
         # what a row needs stands in locals: numba cannot know that writing one record leaves another as it is
         r = rows[row].running
@@ -112,6 +124,8 @@ def commit(
             accepted += right
             if measured:
                 k_steps[drafts] += 1
+                if apart > 0 and drafts > 0:
+                    m.proposer_steps[proposer_of(req[r].trace_at, apart)] += 1
             drafting = True
         elif q > 0:
             computed = req[r].computed + q
@@ -134,6 +148,8 @@ def commit(
             continue
         if drafting and not limits.k_now:
             asked = k_each[row] if each else k
+            if apart > 0:
+                turn(req, count, m.proposer, apart, r, row, asked)
             req[r].drafts = offer(req, drafted, r, at, asked)
         rows[kept].running = r
         kept += 1
@@ -164,6 +180,7 @@ def commit(
         step.waiting = waiting(m)
         step.used_blocks = used_blocks
         step.preemptions = count[PREEMPTIONS]
+        step.switches = switched
         step.measured = measured
     if measured:
         s = m.sums
@@ -181,6 +198,7 @@ def commit(
         s[W_DECODE_EMITTED] += decode_emitted
         s[W_PROPOSED] += proposed
         s[W_CONTEXT] += context
+        s[W_SWITCHES] += switched
         m.batch_steps[batch] += 1
         inside = count[ADMITTED] - count[WINDOW_FROM] - 1
         b = m.bins[min(inside * BINS // count[WINDOW_SPAN], BINS - 1)]

@@ -11,7 +11,7 @@ from numba import njit
 
 from kplan.engine.arrive import next_arrival
 from kplan.engine.execute import execute
-from kplan.engine.price import choose_oracle, useful_drafts
+from kplan.engine.price import choose_oracle, offer_at, proposal_at, useful_at
 from kplan.engine.schedule import schedule
 from kplan.engine.state import (
     DECODES,
@@ -22,10 +22,11 @@ from kplan.engine.state import (
     PREEMPTED,
     PREFILLS,
     RUNNING,
+    AnyTraces,
     Limits,
     Machine,
     Requests,
-    Traces,
+    apart_of,
 )
 from kplan.jit import bare, inline
 from kplan.latency.compiled import StepCost
@@ -43,8 +44,8 @@ BY_ORACLE = 1
 
 @njit(cache=True)
 def look(
-    req: Requests, m: Machine, limits: Limits, traces: Traces, last: I64, with_future: bool
-) -> tuple[I64, I64, I64, I64]:
+    req: Requests, m: Machine, limits: Limits, traces: AnyTraces, last: I64, with_future: bool
+) -> tuple[I64, I64, I64, I64, I64]:
     """What a policy sees of the scheduled batch, copied out.
 
     Args:
@@ -55,14 +56,17 @@ def look(
         rows: (B,) rows of the batch that run in this step.
         decode_rows: (D,) those of them that decode.
         seen: (5, B) request, position, context, last proposed, last accepted.
-        future: (B,) useful drafts, empty unless ``with_future``.
+        offered: (P, B) drafts that each proposer has for the coming proposal.
+        future: (P, B) useful ones of them, empty unless ``with_future``.
     """
     count, seats = m.counters, m.rows
     batch = count[DECODES] + count[PREFILLS]
     rows = np.empty(batch, np.int64)
     decode_rows = np.empty(count[DECODES], np.int64)
     seen = np.empty((5, batch), np.int64)
-    future = np.empty(batch if with_future else 0, np.int64)
+    proposers = len(m.proposer_steps)
+    offered = np.zeros((proposers, batch), np.int64)
+    future = np.empty((proposers, batch if with_future else 0), np.int64)
     i = d = 0
     for row in range(count[RUNNING]):
         if seats[row].chunk == 0:
@@ -77,10 +81,17 @@ def look(
         seen[2, i] = req[r].prompt_len + req[r].emitted
         seen[3, i] = last[0, r]
         seen[4, i] = last[1, r]
-        if with_future:
-            future[i] = useful_drafts(req, m, limits, traces, row)
+        at = req[r].trace_at
+        if apart_of(traces) > 0:
+            at %= apart_of(traces)
+        c = proposal_at(req, m, limits, traces, row)
+        for p in range(proposers):
+            offered[p, i] = offer_at(req, traces.drafted, r, at, c, limits.max_k)
+            if with_future:
+                future[p, i] = useful_at(req, limits, traces, r, at, c)
+            at += apart_of(traces)
         i += 1
-    return rows, decode_rows, seen, future
+    return rows, decode_rows, seen, offered, future
 
 
 @inline
@@ -115,7 +126,7 @@ def run(
     req: Requests,
     m: Machine,
     limits: Limits,
-    traces: Traces,
+    traces: AnyTraces,
     cost: StepCost,
     mode: int,
     table: I64,

@@ -25,10 +25,10 @@ from kplan.engine.state import (
     WINDOW_FROM,
     WINDOW_SPAN,
     WINDOW_TO,
+    AnyTraces,
     Limits,
     Machine,
     Requests,
-    Traces,
 )
 from kplan.errors import InputError
 from kplan.workload import Prefix
@@ -44,6 +44,7 @@ class Load:
         prompt_len, output_len: (n,) tokens, >= 1.
         trace_at: (n,) first position in ``traces``.
         traces: flat acceptance arrays.
+        proposers: their names, in order; ``trace_at`` points into the last.
         concurrency: clients of a closed loop, or None for an open one.
         think_s: (n,) pause before the request, after the end it waits for; None: no pause.
         follows: (n,) lower index of the request whose end it waits for, -1 none; None: none waits.
@@ -54,11 +55,12 @@ class Load:
     prompt_len: I64
     output_len: I64
     trace_at: I64
-    traces: Traces
+    traces: AnyTraces
     concurrency: int | None = None
     think_s: F64 | None = None
     follows: I64 | None = None
     prefix: Prefix | None = None
+    proposers: tuple[str, ...] = ("",)
 
     def __len__(self) -> int:
         return len(self.prompt_len)
@@ -187,6 +189,8 @@ def new_machine(
         clock=np.zeros(2),
         sums=sums,
         k_steps=ints(ks),
+        proposer=np.full(seqs, len(load.proposers) - 1),
+        proposer_steps=ints(len(load.proposers)),
         batch_steps=ints(seqs + 1),
         bins=np.zeros((BINS, 3)),
         source=source,

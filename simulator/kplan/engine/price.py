@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from kplan.engine.state import (
     DECODES,
+    F64,
     I64,
     PREFILLS,
     RUNNING,
+    SWITCHED,
     U8,
+    AnyTraces,
     Limits,
     Machine,
     Requests,
-    Traces,
+    apart_of,
 )
 from kplan.jit import bare, inline
-from kplan.latency.compiled import StepCost, step_parts
+from kplan.latency.compiled import StepCost, mixed_parts, step_parts
 
 
 @inline
@@ -27,33 +30,70 @@ def verdict(req: Requests, acc: U8, r: int, drafts: int) -> int:
 @inline
 def offer(req: Requests, drafted: U8, r: int, position: int, k: int) -> int:
     """Drafts that the proposer really has at ``position`` when asked for ``k``."""
+    return offer_at(req, drafted, r, req[r].trace_at, position, k)
+
+
+@inline
+def offer_at(req: Requests, drafted: U8, r: int, trace_at: int, position: int, k: int) -> int:
+    """The same of the proposer whose array of the request begins at ``trace_at``."""
     if position >= req[r].output_len:
         return 0
-    return min(k, int(drafted[req[r].trace_at + position])) if len(drafted) > 0 else k
+    return min(k, int(drafted[trace_at + position])) if len(drafted) > 0 else k
 
 
 @bare
-def useful_drafts(req: Requests, m: Machine, limits: Limits, traces: Traces, row: int) -> int:
-    """The oracle's knowledge: drafts of the coming proposal that would be accepted and still needed."""
+def proposer_of(trace_at: int, apart: int) -> int:
+    """Which of several proposers' arrays ``trace_at`` points into; on its own, for a division may raise."""
+    return trace_at // apart
+
+
+@inline
+def turn(req: Requests, count: I64, proposer: I64, apart: int, r: int, row: int, asked: int) -> None:
+    """Let request ``r`` draft with the ``proposer`` of its row, from the same position of its array.
+
+    Asked for no draft it stays with the one it had. What it takes before it has drafted at all is no change.
+    """
+    if asked == 0:
+        return
+    change = proposer[row] - proposer_of(req[r].trace_at, apart)
+    if change != 0:
+        req[r].trace_at += change * apart
+        if req[r].proposed > 0:
+            count[SWITCHED] += 1
+
+
+@bare
+def proposal_at(req: Requests, m: Machine, limits: Limits, traces: AnyTraces, row: int) -> int:
+    """The position that the coming proposal starts from; the end of the output where none is made."""
     rows = m.rows
     r = rows[row].running
     c = req[r].emitted
     if not limits.k_now:
         if rows[row].decodes == 1:
-            c += verdict(req, traces.acc, r, req[r].drafts)
-        elif req[r].computed + rows[row].chunk == req[r].prompt_len + c:
-            c += 1
-        else:
-            return 0
-    elif rows[row].decodes == 0:
-        return 0
+            return int(c + verdict(req, traces.acc, r, req[r].drafts))
+        if req[r].computed + rows[row].chunk == req[r].prompt_len + c:
+            return int(c + 1)
+    elif rows[row].decodes == 1:
+        return int(c)
+    return int(req[r].output_len)
+
+
+@bare
+def useful_at(req: Requests, limits: Limits, traces: AnyTraces, r: int, trace_at: int, c: int) -> int:
+    """Drafts from position ``c`` of the array at ``trace_at`` that would be accepted and still needed."""
     if c >= req[r].output_len:
         return 0
-    at = req[r].trace_at + c
-    useful = min(int(traces.acc[at]), req[r].output_len - c) - 1
+    useful = min(int(traces.acc[trace_at + c]), req[r].output_len - c) - 1
     if len(traces.drafted) > 0:
-        useful = min(useful, int(traces.drafted[at]))
+        useful = min(useful, int(traces.drafted[trace_at + c]))
     return int(min(useful, limits.max_k))
+
+
+@bare
+def useful_drafts(req: Requests, m: Machine, limits: Limits, traces: AnyTraces, row: int) -> int:
+    """The oracle's knowledge: drafts of the coming proposal that would be accepted and still needed."""
+    r = m.rows[row].running
+    return useful_at(req, limits, traces, r, req[r].trace_at, proposal_at(req, m, limits, traces, row))
 
 
 @bare
@@ -65,8 +105,67 @@ def steady_step_s(cost: StepCost, requests: int, kv_tokens: int, tokens: int, de
 
 
 @bare
+def price_mixes(
+    cost: StepCost, requests: int, kv_tokens: int, tokens: I64, depth: I64, drafting: I64, prices: F64
+) -> None:
+    """Fill ``prices`` (n,) as :func:`steady_step_s` does, where ``drafting`` of the requests, of mean
+    context, draft with the model drafter."""
+    mean_kv = kv_tokens / max(requests, 1)
+    for i in range(len(prices)):
+        parts = mixed_parts(
+            cost, requests, tokens[i], kv_tokens, int(tokens[i] * mean_kv), 0, 0, 0, 0.0,
+            tokens[i], requests, drafting[i], int(drafting[i] * mean_kv), depth[i],
+        )  # fmt: skip
+        prices[i] = parts[0] + parts[1] + parts[2] + parts[3]
+
+
+@bare
+def several_parts(
+    cost: StepCost,
+    decodes: int,
+    tokens: int,
+    kv: int,
+    qk: int,
+    prefills: int,
+    prefill_tokens: int,
+    prefill_kv: int,
+    prefill_qk: float,
+    looking: int,
+    drafting: int,
+    draft_kv: int,
+    deepest: int,
+    switched: int,
+) -> tuple[float, float, float, float]:
+    """:func:`mixed_parts` of a step of several proposers, and what ``switched`` requests cost; apart, so that
+    the loop of one proposer does not hold it."""
+    verify, draft, sampling, overhead = mixed_parts(
+        cost, decodes, tokens, kv, qk, prefills, prefill_tokens, prefill_kv, prefill_qk,
+        tokens + prefills, looking, drafting, draft_kv, deepest,
+    )  # fmt: skip
+    return verify, draft, sampling, overhead + switched * cost.switch_s
+
+
+@bare
+def model_drafts(
+    req: Requests, m: Machine, cost: StepCost, k: int, each: bool, k_each: I64
+) -> tuple[int, int, int]:
+    """Of several proposers, the model drafter's part in the step: requests, their context, deepest draft."""
+    rows = m.rows
+    drafting = kv = deepest = 0
+    for row in range(m.counters[RUNNING]):
+        asked = k_each[row] if each else k
+        if rows[row].chunk == 0 or asked == 0 or m.proposer[row] != cost.drafter_at:
+            continue
+        r = rows[row].running
+        drafting += 1
+        kv += req[r].computed + (1 if rows[row].decodes == 1 else rows[row].chunk)
+        deepest = max(deepest, asked)
+    return drafting, kv, deepest
+
+
+@bare
 def choose_oracle(
-    req: Requests, m: Machine, limits: Limits, traces: Traces, cost: StepCost, k_each: I64
+    req: Requests, m: Machine, limits: Limits, traces: AnyTraces, cost: StepCost, k_each: I64
 ) -> int:
     """Fill ``k_each`` with the useful drafts of every row, cut at the depth with the most tokens per second.
 
@@ -104,13 +203,21 @@ def choose_oracle(
 
 @inline
 def price(
-    req: Requests, m: Machine, limits: Limits, traces: Traces, cost: StepCost, k: int, each: bool, k_each: I64
+    req: Requests,
+    m: Machine,
+    limits: Limits,
+    traces: AnyTraces,
+    cost: StepCost,
+    k: int,
+    each: bool,
+    k_each: I64,
 ) -> tuple[float, float, float, float]:
     """Seconds of the step that was scheduled: (verify, draft, sampling, overhead).
 
-    In the k_now flavour, settles this step's drafts first.
+    In the k_now flavour, settles this step's drafts first. Of several proposers, lookups look for everybody
+    before the choice, and the model drafter's later passes are over the requests that draft with it.
     """
-    count, rows, drafted = m.counters, m.rows, traces.drafted
+    count, rows, drafted, apart = m.counters, m.rows, traces.drafted, apart_of(traces)
     tokens = kv = qk = prefill_tokens = prefill_kv = 0
     prefill_qk = 0.0
     deepest = k
@@ -127,6 +234,8 @@ def price(
         if rows[row].decodes == 1:
             if limits.k_now:
                 asked = k_each[row] if each else k
+                if apart > 0:
+                    turn(req, count, m.proposer, apart, r, row, asked)
                 req[r].drafts = offer(req, drafted, r, req[r].emitted, min(asked, q - 1))
                 q = 1 + req[r].drafts
                 rows[row].chunk = q
@@ -140,6 +249,13 @@ def price(
             prefill_kv += done + q
             prefill_qk += q * (done + 0.5 * q)
     decodes, prefills = count[DECODES], count[PREFILLS]
+    if apart > 0:
+        drafting, draft_kv, deepest = model_drafts(req, m, cost, k, each, k_each)
+        looking = 0 if limits.k_now and decodes == 0 else decodes + prefills
+        return several_parts(
+            cost, decodes, tokens, kv, qk, prefills, prefill_tokens, prefill_kv, prefill_qk,
+            looking, drafting, draft_kv, deepest, count[SWITCHED],
+        )  # fmt: skip
     return step_parts(
         cost, decodes, tokens, kv, qk, prefills, prefill_tokens, prefill_kv, prefill_qk,
         tokens + prefills, decodes + prefills, deepest,

@@ -16,7 +16,10 @@ from kplan.engine.asking import (
     Form,
     blame,
     checked,
+    checked_mix,
+    combines,
     form_of,
+    lookups_of,
     rule_of,
     sees_future,
     table_of,
@@ -40,6 +43,7 @@ from kplan.engine.state import (
     Machine,
     Requests,
     Steps,
+    apart_of,
 )
 from kplan.latency.compiled import StepCost
 from kplan.policy import (
@@ -106,7 +110,8 @@ class Replica:
         self._lag = observe_lag
         self._late: deque[StepOutcome] = deque()
         self.k_each: I64 = np.zeros(limits.max_num_seqs + limits.max_k + 1, np.int64)
-        self._sees_future = sees_future(policy)
+        self._sees_future, self._combines = sees_future(policy), combines(policy)
+        self._proposers, self._lookups = load.proposers, lookups_of(cost, len(load.proposers))
         self._last: I64 = np.zeros((2, len(load)), np.int64)
         self._table: I64 | None = None
         self._automaton: Automaton | None = None
@@ -214,15 +219,27 @@ class Replica:
         if self._table is not None and self._mode == kernel.BY_TABLE:
             idle = self.limits.k_now and self.machine.counters[DECODES] == 0
             k = 0 if idle else int(self._table[batch])
-            return Decision(k, False, batch, _NOBODY, _NOBODY, teaches=False)
+            return Decision(k, False, batch, _NOBODY, _NOBODY, _NOBODY, teaches=False)
         req, m, limits = self.records, self.machine, self.limits
-        rows, decode_rows, seen, future = kernel.look(
+        rows, decode_rows, seen, offered, future = kernel.look(
             req, m, limits, self.traces, self._last, self._sees_future
         )
         # SGLang runs prompts on their own: nothing is drafted in such a step and nothing is learnt from it
         alone = limits.k_now and len(decode_rows) == 0
-        k, each = (0, False) if alone else self._choose(batch, rows, seen, future)
-        return Decision(k, each, batch, decode_rows, m.rows["running"][decode_rows], teaches=not alone)
+        k, each = (0, False) if alone else self._choose(batch, rows, seen, offered, future)
+        request = m.rows["running"][decode_rows]
+        verified = self._verified(decode_rows, request, k, each)
+        return Decision(k, each, batch, decode_rows, request, verified, teaches=not alone)
+
+    def _verified(self, rows: I64, request: I64, k: int, each: bool) -> I64:
+        """Which proposer's drafts each of the decoding ``rows`` verifies in the step that is built."""
+        apart = apart_of(self.traces)
+        if apart == 0:
+            return np.zeros(len(rows), np.int64)
+        had: I64 = self.records["trace_at"][request] // apart
+        if not self.limits.k_now:
+            return had
+        return np.where(self.k_each[rows] > 0 if each else k > 0, self.machine.proposer[rows], had)
 
     def learn(self, decision: Decision, step_s: float) -> None:
         """Let the policy observe the step that was run, as late as the engine would."""
@@ -236,6 +253,7 @@ class Replica:
                 request=decision.request,
                 proposed=rows["proposed"][decision.rows],
                 accepted=rows["accepted"][decision.rows],
+                proposer=decision.proposer,
             )
         )
         while len(self._late) > self._lag:
@@ -246,7 +264,7 @@ class Replica:
                 with blame(self._policy, f"observe at batch {outcome.batch}"):
                     self._observer.observe(outcome)
 
-    def _choose(self, batch: int, rows: I64, seen: I64, future: I64) -> tuple[int, bool]:
+    def _choose(self, batch: int, rows: I64, seen: I64, offered: I64, future: I64) -> tuple[int, bool]:
         """Ask the policy; returns (K for all, False) or (deepest K, True) with ``k_each`` filled."""
         m, limits = self.machine, self.limits
         view = StepView(
@@ -261,11 +279,18 @@ class Replica:
             last_proposed=seen[3],
             last_accepted=seen[4],
             cost=BatchCost(self.cost, batch, int(seen[2].sum())),
-            future_accepted=future if self._sees_future else None,
+            future_accepted=future[-1] if self._sees_future else None,
+            proposers=self._proposers,
+            lookups=self._lookups,
+            offered=offered,
+            future_by_proposer=future if self._sees_future else None,
         )
         with blame(self._policy, f"choose_k at batch {batch}"):
             chosen = self._policy.choose_k(view)
-        each = checked(chosen, batch, self._policy)
+        if self._combines:
+            m.proposer[rows], each = checked_mix(chosen, self._proposers, batch, self._policy)
+        else:
+            each = checked(chosen, batch, self._policy)
         if isinstance(each, int):
             return min(each, limits.max_k), False
         self.k_each[rows] = np.minimum(each, limits.max_k)

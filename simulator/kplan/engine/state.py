@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numba.extending import overload
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
@@ -39,7 +40,8 @@ WINDOW_TO = 19  # ... and at most so many
 ENDED = 20  # requests that finished in the latest step
 LOGGED = 21  # step records written since the log was last emptied
 WINDOW_SPAN = 22  # requests that the window is expected to admit
-COUNTERS = 23
+SWITCHED = 23  # requests that changed their proposer for drafts that the coming step verifies
+COUNTERS = 24
 
 # window sums (``Machine.sums``)
 VERIFY_S = 0
@@ -55,7 +57,8 @@ W_PROPOSED = 9
 W_CONTEXT = 10  # sum of contexts over decoding request-steps
 W_OPEN_S = 11
 W_CLOSE_S = 12
-SUMS = 13
+W_SWITCHES = 13  # requests that changed their proposer
+SUMS = 14
 
 # the measured window in slices (``Machine.bins``), by the share of its requests that were admitted
 BINS = 200
@@ -128,6 +131,7 @@ STEP = np.dtype(
         ("waiting", np.int32),
         ("used_blocks", np.int32),
         ("preemptions", np.int32),  # so far
+        ("switches", np.int64),  # requests whose drafts came from another proposer than their last ones
         ("measured", np.int32),  # 1 inside the measured window
     ],
     align=True,
@@ -154,6 +158,8 @@ class Machine(NamedTuple):
     clock: F64  # (2,) seconds: now, and up to when arrivals are seen by a scheduler that runs a step ahead
     sums: F64  # (SUMS,) over the measured window
     k_steps: I64  # (max_k + 1,) decoding request-steps by drafts verified
+    proposer: I64  # (max_num_seqs,) by row, the proposer that is to draft next, of several ...
+    proposer_steps: I64  # ... (P,) and decoding request-steps that verified drafts of each
     batch_steps: I64  # (max_num_seqs + 1,) steps by batch size
     source: I64  # (n,) requests in order of arrival; of a closed loop, in order of issue
     queue: I64  # (n,) requests in order of admission; those from ADMITTED to QUEUED wait
@@ -190,3 +196,36 @@ class Traces(NamedTuple):
 
     acc: U8
     drafted: U8  # drafts that the proposer has; empty when it always has as many as asked
+
+
+class MixedTraces(NamedTuple):
+    """Those of several proposers on the same requests, one behind the other.
+
+    A request moves to the same position of another by ``apart`` for each that lies between. A type of its
+    own: the loop of one proposer is compiled without what several need.
+    """
+
+    acc: U8
+    drafted: U8  # drafts that each proposer has, ALWAYS: as many as asked
+    apart: int  # positions of each
+
+
+AnyTraces: TypeAlias = Traces | MixedTraces
+
+ALWAYS = 255
+
+
+def apart_of(traces: AnyTraces) -> int:
+    """Positions of each of several proposers, 0 when there is one; compiled, a constant."""
+    return traces.apart if isinstance(traces, MixedTraces) else 0
+
+
+@overload(apart_of, inline="always")
+def _apart_of(traces: Any) -> Any:
+    def several(traces: Any) -> Any:
+        return traces.apart
+
+    def one(traces: Any) -> Any:  # noqa: ARG001 - the signature that it stands for
+        return 0
+
+    return several if "apart" in traces.fields else one

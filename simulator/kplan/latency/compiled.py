@@ -53,6 +53,9 @@ class StepCost(NamedTuple):
         overlap: 1.0 when the GPU hides scheduling, else 0.0.
         exposed_s: what stays visible when it does.
         verify_request_s: host work per request on verified drafts of a model drafter.
+        lookups: lookup drafters beside the model drafter, which look in every step (see mixed_parts).
+        drafter_at: place of the model drafter among several.
+        switch_s: host time per request that changes its drafter.
     """
 
     tables: NDArray[np.float64]
@@ -80,6 +83,9 @@ class StepCost(NamedTuple):
     overlap: float
     exposed_s: float
     verify_request_s: float
+    lookups: int = 0
+    drafter_at: int = 0
+    switch_s: float = 0.0
 
 
 @bare
@@ -251,6 +257,37 @@ def step_parts(
 ) -> tuple[float, float, float, float]:
     """Seconds of one step: (verify, draft, sampling, overhead). Arguments as in StepShape.
 
+    See :func:`mixed_parts`; of one drafter, every request of the step drafts with it.
+    """
+    return mixed_parts(
+        cost, decode_requests, decode_tokens, decode_kv_tokens, decode_qk_tokens, prefill_requests,
+        prefill_tokens, prefill_kv_tokens, prefill_qk_tokens, sampled_rows, draft_requests, draft_requests,
+        decode_kv_tokens + prefill_kv_tokens, draft_k,
+    )  # fmt: skip
+
+
+@inline
+def mixed_parts(
+    cost: StepCost,
+    decode_requests: int,
+    decode_tokens: int,
+    decode_kv_tokens: int,
+    decode_qk_tokens: int,
+    prefill_requests: int,
+    prefill_tokens: int,
+    prefill_kv_tokens: int,
+    prefill_qk_tokens: float,
+    sampled_rows: int,
+    look_requests: int,
+    draft_requests: int,
+    draft_kv_tokens: int,
+    draft_k: int,
+) -> tuple[float, float, float, float]:
+    """Seconds of one step: (verify, draft, sampling, overhead), where lookups may stand beside the drafter.
+
+    The lookups look for ``look_requests`` over the whole context of the step, matches or not. Of the others,
+    ``draft_requests`` with ``draft_kv_tokens`` of context draft with the model drafter, ``draft_k`` deep.
+
     A step without tokens costs nothing. A drafter with a KV cache of its own keeps it current: its first pass
     always runs, over every token of the step (draft_k = 0 included). Each pass takes the longer of its GPU
     work and its host time.
@@ -274,7 +311,9 @@ def step_parts(
             prefill_kv_tokens, draft_requests, draft_k,
         )  # fmt: skip
     if later_passes(cost, draft_requests, draft_k) > 0:
-        later = later_pass_s(cost, draft_requests, kv_tokens)
+        later = later_pass_s(cost, draft_requests, draft_kv_tokens)
+    if cost.lookups > 0 and look_requests > 0:
+        first += cost.lookups * (look_requests * cost.lookup_request_s + kv_tokens * cost.lookup_token_s)
     return parts_of(
         cost, verify, first, later, decode_requests, decode_tokens, kv_tokens, prefill_requests, sampled_rows,
         draft_requests, draft_k,

@@ -41,6 +41,8 @@ class Measured:
         window_s: (replicas,) seconds measured on each replica that got any request.
         emitted: (replicas,) tokens emitted in the window by each replica, scaled.
         k_steps, batch_steps: histograms over the window, summed over replicas.
+        proposer_steps: (P,) decoding request-steps of the window that verified drafts of each of several
+            proposers, summed over replicas; 0 where there is one.
         bins: (BINS, 3) seconds, batch x seconds and tokens of the window in slices, summed over replicas.
         in_steps, in_records: mean number of running requests over the window, counted twice: over the steps
             (batch x seconds), and over the requests (seconds of the window from admission to finish).
@@ -57,6 +59,7 @@ class Measured:
     emitted: F64
     k_steps: I64
     batch_steps: I64
+    proposer_steps: I64
     bins: F64
     in_steps: float
     in_records: float
@@ -140,6 +143,7 @@ def measure(fleet: Fleet, scale: float = 1.0) -> Measured:
         emitted=scale * np.array(emitted),
         k_steps=np.sum([m.k_steps for m in machines], axis=0),
         batch_steps=np.sum([m.batch_steps for m in machines], axis=0),
+        proposer_steps=np.sum([m.proposer_steps for m in machines], axis=0),
         bins=bins,
         in_steps=float(in_steps),
         in_records=float(in_records),

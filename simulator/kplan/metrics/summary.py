@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from kplan.config.plan import Stat, TimeSplit
+from kplan.config.plan import MixResult, Stat, TimeSplit
 from kplan.engine.state import (
     DRAFT_S,
     OVERHEAD_S,
@@ -20,6 +20,7 @@ from kplan.engine.state import (
     W_DECODES,
     W_PROPOSED,
     W_STEPS,
+    W_SWITCHES,
 )
 from kplan.metrics.measured import Measured, run_mean
 
@@ -123,3 +124,14 @@ def k_share(runs: Sequence[Measured]) -> dict[str, float]:
     counts = np.sum([run.k_steps for run in runs], axis=0)
     whole = counts.sum()
     return {str(k): float(c / whole) for k, c in enumerate(counts) if c} if whole else {}
+
+
+def mix_result(runs: Sequence[Measured], proposers: Sequence[str]) -> MixResult:
+    """Who drafted, of the ``proposers`` in the order of the engine, and how often requests changed."""
+    steps = np.sum([run.proposer_steps for run in runs], axis=0)
+    whole = total(runs, W_DECODES)
+    shares = [float(one / whole) if whole else 0.0 for one in steps]
+    return MixResult(
+        proposer_share=dict(zip(proposers, shares, strict=True)),
+        switches_per_1000=1000 * ratio(runs, W_SWITCHES, W_DECODES),
+    )

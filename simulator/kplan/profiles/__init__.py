@@ -18,7 +18,7 @@ from kplan.profiles.calibration import (
     SamplerFit,
 )
 from kplan.profiles.drafter import Drafter, DrafterKind, Tree
-from kplan.profiles.drafters import load_drafter
+from kplan.profiles.drafters import load_drafter, lookup_proposers
 from kplan.profiles.dtype import Dtype
 from kplan.profiles.engine import EngineProfile, GraphSizes, GraphUnit, MemoryTier
 from kplan.profiles.hardware import Hardware
@@ -65,4 +65,5 @@ __all__ = [
     "load_engine",
     "load_hardware",
     "load_model",
+    "lookup_proposers",
 ]

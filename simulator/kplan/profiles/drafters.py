@@ -42,6 +42,12 @@ def load_drafter(proposer: str, model: Model, named: str | None = None) -> Draft
     return drafter if named is None else _with_weights(drafter, named)
 
 
+def lookup_proposers() -> set[str]:
+    """Proposers that look up their drafts, by the shipped profiles."""
+    everything = [parse("drafters", file, schema.DrafterFile) for file in shipped("drafters")]
+    return {one.proposer for one in everything if one.kind is DrafterKind.LOOKUP}
+
+
 def _find(proposer: str, model: Model, everything: Iterable[schema.DrafterFile]) -> schema.DrafterFile:
     fitting = [file for file in everything if model.name in file.targets or ANY in file.targets]
     for file in sorted(fitting, key=lambda one: ANY in one.targets):

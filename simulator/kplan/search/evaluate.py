@@ -13,7 +13,7 @@ from kplan.engine.state import W_STEPS
 from kplan.errors import InputError
 from kplan.metrics import Measured, Steadiness
 from kplan.registry import PolicySpec
-from kplan.simulate import Drawn, Setup, Sustained, for_each, is_off, run_policy
+from kplan.simulate import Drawn, Setup, Sustained, for_each, is_off, kv_tokens_of, run_policy
 
 ATTAINMENT = 0.9
 """Share of requests that must meet the SLOs for a policy to meet them."""
@@ -60,9 +60,7 @@ def check_room(setup: Setup, specs: Sequence[PolicySpec]) -> None:
     _check_tree(setup, specs)
     block = setup.engine.block_size
     room = min(
-        setup.kv_tokens_off // block * block - 1
-        if is_off(spec)
-        else setup.kv_tokens // block * block - setup.scenario.max_k - 1
+        kv_tokens_of(setup, spec) // block * block - 1 - (0 if is_off(spec) else setup.scenario.max_k)
         for spec in specs
     )
     longest = setup.lengths.longest_request

@@ -74,13 +74,25 @@ def assumptions(setup: Setup) -> tuple[Assumption, ...]:
             kind=setup.model.provenance.kind,
             source="; ".join(filter(None, [setup.model.provenance.source, setup.model.provenance.note])),
         ),
-        Assumption(
-            name=f"drafter {setup.drafter.name}",
-            value=setup.drafter.kind,
-            kind=setup.drafter.provenance.kind,
-            source=setup.drafter.provenance.source,
+        *(
+            Assumption(
+                name=f"drafter {drafter.name}",
+                value=drafter.kind,
+                kind=drafter.provenance.kind,
+                source=drafter.provenance.source,
+            )
+            for drafter in (setup.mix.drafters if setup.mix else (setup.drafter,))
         ),
     ]
+    if setup.mix is not None:
+        rows.append(
+            Assumption(
+                name="change of a request's proposer",
+                value=f"{setup.scenario.switch_us:g} us",
+                kind="assumed",
+                source="--switch-us; all proposers are kept current, so 0 unless given",
+            )
+        )
     rows += [
         Assumption(name=f"step time: {name}", value=_with_unit(name, figure.value),
                    kind=figure.provenance.kind, source=figure.provenance.source)
@@ -111,7 +123,7 @@ def assumptions(setup: Setup) -> tuple[Assumption, ...]:
             Assumption(name=name, value=setup.workload.name, kind=source.kind,
                        source="; ".join(filter(None, [source.source, source.note])))
             for name, source in setup.workload.sources(setup.scenario.proposer).items()
-            if name == "acceptance" or setup.log is None
+            if name != "lengths" or setup.log is None
         ]  # fmt: skip
         if target := _lender(setup):
             rows.append(

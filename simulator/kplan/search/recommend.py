@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kplan import metrics
 from kplan.config.plan import Plan, Question
-from kplan.config.scenario import Scenario
+from kplan.config.scenario import Scenario, check_one_proposer
 from kplan.errors import InfeasibleError, InputError
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import PolicySpec
@@ -85,6 +85,7 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
         InputError: a name or a combination that no profile covers.
         InfeasibleError: nothing fits, or no number of replicas up to 256 meets the SLOs.
     """
+    check_one_proposer(scenario.proposer)
     progress("loading profiles and pricing steps")
     setup = prepare(scenario)
     if setup.lengths.longest_output < 2:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kplan.config.plan import PolicyResult
+from kplan import metrics
+from kplan.config.plan import MixResult, PolicyResult
 from kplan.config.scenario import Scenario
 from kplan.engine import table_of
 from kplan.policy import TablePolicy
@@ -27,6 +28,7 @@ class SingleRun:
 
     Attributes:
         files: what its records were written to.
+        mix: who drafted, of a policy that chooses among several proposers; else None.
     """
 
     result: PolicyResult
@@ -37,6 +39,7 @@ class SingleRun:
     output_tokens: int
     notes: tuple[str, ...]
     files: tuple[Path, ...] = ()
+    mix: MixResult | None = None
 
 
 def simulate_one(
@@ -95,6 +98,7 @@ def _simulate(scenario: Scenario, progress: Callable[[str], None], recorder: Rec
         output_tokens=sum(run.output_tokens for run in mine.runs),
         notes=notes,
         files=() if recorder is None else recorder.paths,
+        mix=metrics.mix_result(mine.runs, drawn[0].proposers) if spec.info.combines else None,
     )
 
 

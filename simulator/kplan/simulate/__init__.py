@@ -6,12 +6,12 @@ from kplan.simulate.records import Recorder, recording
 from kplan.simulate.run import (
     UNBOUNDED,
     Sustained,
-    is_off,
     run_fleet,
     run_policy,
     sustained,
     sustained_qps,
 )
+from kplan.simulate.server import is_off, kv_tokens_of
 from kplan.simulate.settle import MOST_WARM, Settling, default_requests, settling
 from kplan.simulate.setup import Setup, at_rate, on_calibration, prepare, with_load
 from kplan.simulate.source import POOL, MeanLengths, mean_lengths
@@ -31,6 +31,7 @@ __all__ = [
     "draw_requests",
     "for_each",
     "is_off",
+    "kv_tokens_of",
     "mean_lengths",
     "on_calibration",
     "prepare",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kplan.acceptance import ProposerTrace
-from kplan.engine import Load, Traces
+from kplan.acceptance.joint import proposers_of
+from kplan.engine import AnyTraces, Load, MixedTraces, Traces, apart_of
 from kplan.rng import stream
+from kplan.simulate.mix import joined
 from kplan.simulate.setup import Setup
 from kplan.simulate.source import POOL, proposer_trace, rows_of
 from kplan.workload import Prefix, RequestLog, constant, gamma, ramp, think_times
@@ -24,12 +27,15 @@ class Drawn:
 
     Attributes:
         prompt_len, output_len, trace_at: (n,) int64.
+        traces: of the proposer, of several the last.
         unit_arrival_s: (n,) sorted arrival times at a mean rate of one per second; divide by the rate.
         trace: the proposer's trace that the rows were drawn from.
         stretch: times the warm-up of theory that the run leaves out.
         think_s: (n,) pause before a request, after the end it waits for; None: none.
         follows: (n,) the request whose end it waits for, -1 none; None: none waits.
         prefix: what the requests share.
+        proposers: names of the proposers.
+        mixed: traces of all of them; None when there is one.
     """
 
     prompt_len: NDArray[np.int64]
@@ -42,6 +48,8 @@ class Drawn:
     think_s: NDArray[np.float64] | None = None
     follows: NDArray[np.int64] | None = None
     prefix: Prefix | None = None
+    proposers: tuple[str, ...] = ("",)
+    mixed: MixedTraces | None = None
 
     def take(self, n: int) -> Drawn:
         """The first ``n`` requests; drawn in a cycle, none waiting for another, when there are fewer."""
@@ -58,14 +66,23 @@ class Drawn:
             prefix=None if self.prefix is None else rows_of(self.prefix, rows),
         )
 
-    def load(self, rate: float | None, concurrency: int | None) -> Load:
-        """The requests at ``rate`` per second, or sent by so many clients."""
+    def load(self, rate: float | None, concurrency: int | None, *, mixed: bool = False) -> Load:
+        """The requests at ``rate`` per second, or sent by so many clients.
+
+        Args:
+            mixed: with all proposers that there are, else with the last alone.
+        """
+        traces: AnyTraces = self.traces
+        proposers = self.proposers[-1:]
+        if mixed and self.mixed is not None:
+            traces, proposers = self.mixed, self.proposers
         return Load(
             arrival_s=self.unit_arrival_s if rate is None else self.unit_arrival_s / rate,
             prompt_len=self.prompt_len,
             output_len=self.output_len,
-            trace_at=self.trace_at,
-            traces=self.traces,
+            trace_at=self.trace_at + apart_of(traces) * (len(proposers) - 1),
+            traces=traces,
+            proposers=proposers,
             concurrency=concurrency if rate is None else None,
             think_s=self.think_s,
             follows=self.follows,
@@ -90,6 +107,7 @@ def draw_requests(setup: Setup, n: int, seed: int, stretch: float = 1.0) -> Draw
             prompt_tokens=scenario.prompt_tokens,
             output_tokens=scenario.output_tokens,
         )
+    names = proposers_of(scenario.proposer)
     trace = proposer_trace(traces, scenario.proposer)
     prompt_len = traces.prompt_len.astype(np.int64)
     if scenario.prompt_tokens is not None:
@@ -106,6 +124,8 @@ def draw_requests(setup: Setup, n: int, seed: int, stretch: float = 1.0) -> Draw
         unit_arrival_s=_arrivals(setup, n, seed),
         traces=_flat(trace),
         trace=trace,
+        proposers=names,
+        mixed=_mixed([traces.proposers[name] for name in names]),
         stretch=stretch,
         think_s=think_times(scenario.think_s, n, seed) if scenario.think_s > 0 else None,
     )
@@ -129,7 +149,8 @@ def _replayed(setup: Setup, log: RequestLog, seed: int) -> Drawn:
     assert setup.log is not None
     assert setup.workload is not None
     lengths, row = _generated(log.output_len, seed)
-    trace = setup.workload.model(setup.scenario.proposer).generate(seed, lengths)
+    traces = setup.workload.joint(setup.scenario.proposer).generate(seed, lengths)
+    trace = list(traces.values())[-1]
     return Drawn(
         prompt_len=log.prompt_len,
         output_len=log.output_len,
@@ -137,6 +158,8 @@ def _replayed(setup: Setup, log: RequestLog, seed: int) -> Drawn:
         unit_arrival_s=log.t_s * setup.log.mean_qps,
         traces=_flat(trace),
         trace=trace,
+        proposers=tuple(traces),
+        mixed=_mixed(list(traces.values())),
         think_s=log.think_s,
         follows=log.follows,
         prefix=log.prefix,
@@ -156,6 +179,11 @@ def _generated(output_len: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int
     longer = np.searchsorted(pool, output_len)
     ahead = stream(seed, "rows").integers(0, 16, n)
     return pool, np.minimum(longer + ahead, POOL - 1)
+
+
+def _mixed(traces: Sequence[ProposerTrace]) -> MixedTraces | None:
+    """The arrays of all proposers; None when there is one."""
+    return joined(traces) if len(traces) > 1 else None
 
 
 def _flat(trace: ProposerTrace) -> Traces:

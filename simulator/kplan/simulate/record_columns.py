@@ -52,6 +52,7 @@ STEP_COLUMNS: Mapping[str, Column] = {
     "waiting": Column(pa.int32(), "requests", "arrived or preempted, and not admitted"),
     "used_blocks": Column(pa.int32(), "blocks", "of KV cache that requests held"),
     "preemptions": Column(pa.int32(), "", "on the replica so far"),
+    "switches": Column(pa.int32(), "requests", "whose drafts came from another proposer than before"),
     "measured": Column(pa.bool_(), "", "inside the measured window: counts in means and rates"),
 }
 

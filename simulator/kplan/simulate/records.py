@@ -25,7 +25,8 @@ from kplan.simulate.record_columns import (
     as_table,
     open_table,
 )
-from kplan.simulate.run import is_off, run_fleet
+from kplan.simulate.run import run_fleet
+from kplan.simulate.server import is_off
 from kplan.simulate.setup import Setup
 
 FILES = STEPS_FILE, REQUESTS_FILE, RUN_FILE = "steps.parquet", "requests.parquet", "run.json"

@@ -19,11 +19,11 @@ from kplan.engine import (
     serve_routed,
 )
 from kplan.engine.state import I64, W_STEPS, Steps
-from kplan.latency import StepCost
 from kplan.metrics import Measured, mean_interval, measure
 from kplan.registry import PolicySpec
 from kplan.simulate.draw import Drawn
 from kplan.simulate.parallel import for_each
+from kplan.simulate.server import cost_of, is_off, observe_lag
 from kplan.simulate.settle import FEWEST, Window, limits_of, met_midway, window_of
 from kplan.simulate.setup import Setup
 
@@ -76,7 +76,7 @@ def run_fleet(
     rate = setup.rate if qps is None else qps
     ranks = setup.ranks
     replicas *= setup.scenario.dp // ranks
-    load = drawn.load(rate, setup.scenario.concurrency)
+    load = drawn.load(rate, setup.scenario.concurrency, mixed=spec.info.combines)
     each = None if rate is None else rate / replicas / ranks
     routed = ranks > 1 or (setup.scenario.router == "least-outstanding" and replicas > 1)
     if len(load) < FEWEST * replicas:
@@ -119,11 +119,11 @@ def _serve(
     return serve_apart(
         load if setup.sglang else met_midway(load, shares, windows, replicas),
         shares,
-        [limits_of(setup, load, window, off=is_off(spec)) for window in windows],
+        [limits_of(setup, spec, load, window) for window in windows],
         cost_of(setup, spec),
         spec.build,
         replicas=replicas,
-        observe_lag=observe_lag(setup),
+        observe_lag=observe_lag(setup, spec),
         compiled=compiled,
         record=record,
     )
@@ -143,32 +143,15 @@ def _route(
     return serve_routed(
         load if setup.sglang else met_midway(load, everyone, [window], 1),
         replicas,
-        limits_of(setup, load, window, off=is_off(spec)),
+        limits_of(setup, spec, load, window),
         cost_of(setup, spec),
         spec.build,
         route=least_outstanding if setup.scenario.router == "least-outstanding" else round_robin,
         ranks=setup.ranks,
-        observe_lag=observe_lag(setup),
+        observe_lag=observe_lag(setup, spec),
         compiled=compiled,
         record=record,
     )
-
-
-def cost_of(setup: Setup, spec: PolicySpec) -> StepCost:
-    """The step cost that applies under this policy."""
-    if is_off(spec):
-        return setup.cost_off
-    return setup.cost if spec.name == "fixed" else setup.cost_table
-
-
-def observe_lag(setup: Setup) -> int:
-    """Steps by which the result of a step trails the choice of K: one when the next is launched before it."""
-    return 1 if setup.latency.traits.async_scheduling else 0
-
-
-def is_off(spec: PolicySpec) -> bool:
-    """Speculation is not even configured: no drafter, no overhead, the whole KV cache."""
-    return spec.name == "off"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from kplan.acceptance import MAX_K
 from kplan.engine import UNBOUNDED_LEN, Limits, Load, clients_of
 from kplan.engine.state import I64
 from kplan.errors import InputError
+from kplan.registry import PolicySpec
+from kplan.simulate.server import is_off, kv_tokens_of, overlaps
 from kplan.simulate.setup import Setup
 
 MEASURED_S = 20.0
@@ -151,20 +153,20 @@ def met_midway(load: Load, shares: Sequence[I64], windows: Sequence[Window], rep
     return replace(load, output_len=output)
 
 
-def limits_of(setup: Setup, load: Load, window: Window, *, off: bool) -> Limits:
-    """The engine's bounds for one replica that serves ``load``."""
-    block = setup.engine.block_size
+def limits_of(setup: Setup, spec: PolicySpec, load: Load, window: Window) -> Limits:
+    """The engine's bounds for one replica that serves ``load`` under a policy."""
+    block, off = setup.engine.block_size, is_off(spec)
     return Limits(
         max_num_seqs=setup.max_num_seqs_off if off else setup.max_num_seqs,
         max_num_batched_tokens=setup.max_num_batched_tokens,
         block_tokens=block,
-        total_blocks=(setup.kv_tokens_off if off else setup.kv_tokens) // block,
+        total_blocks=kv_tokens_of(setup, spec) // block,
         max_k=0 if off else min(setup.scenario.max_k, MAX_K),
         k_now=setup.sglang,
         prefill_first=setup.sglang,
         closed=load.concurrency is not None,
         window_from=window.first,
         window_to=window.last,
-        overlap=setup.latency_off.traits.async_scheduling if off else setup.latency.traits.async_scheduling,
+        overlap=overlaps(setup, spec),
         max_len=setup.source.max_len or UNBOUNDED_LEN,
     )

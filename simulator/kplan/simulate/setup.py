@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,11 +21,11 @@ from kplan.profiles import (
     Hardware,
     Model,
     load_calibration,
-    load_drafter,
     load_engine,
     load_hardware,
     load_model,
 )
+from kplan.simulate.mix import Mix, load_drafters, make_mix
 from kplan.simulate.source import MeanLengths, Source, read_source
 from kplan.workload import RequestLog, Workload
 
@@ -42,6 +43,8 @@ class Setup:
         source: the requests, as far as the server admits them.
         off_step_s: (B,) seconds of a steady step without speculation at the mean context, by batch 1..B,
             where B is what seats and KV cache hold.
+        drafter: of several proposers the last, with which a policy drafts that does not choose among them.
+        mix: the server that holds several at once; None when there is one.
     """
 
     scenario: Scenario
@@ -62,6 +65,7 @@ class Setup:
     max_num_batched_tokens: int
     source: Source
     off_step_s: NDArray[np.float64]
+    mix: Mix | None = None
 
     @property
     def workload(self) -> Workload | None:
@@ -125,8 +129,9 @@ def prepare(
         InfeasibleError: the weights do not fit.
     """
     hardware = load_hardware(scenario.hardware)
-    model, drafter = served(scenario)
-    engine = _launched(engine or load_engine(scenario.engine), drafter, scenario)
+    model, drafters = served(scenario)
+    drafter = drafters[-1]
+    engine = _launched(engine or load_engine(scenario.engine), drafters, scenario)
     calibration = calibration or load_calibration(scenario.calibration or hardware)
     if drafter.tree is not None:
         scenario = scenario.model_copy(update={"max_k": drafter.tree.verified})
@@ -165,6 +170,9 @@ def prepare(
         max_num_seqs_off=seats_off,
         max_num_batched_tokens=tokens,
         source=source,
+        mix=None
+        if len(drafters) == 1
+        else make_mix(drafters, scenario, hardware, model, engine, calibration, seats, tokens),
     )
 
 
@@ -180,7 +188,11 @@ def on_calibration(setup: Setup, calibration: Calibration) -> Setup:
         setup.lengths,
         len(setup.off_step_s),
     )
-    return replace(setup, **prices)
+    mix = setup.mix and make_mix(
+        setup.mix.drafters, setup.scenario, setup.hardware, setup.model, setup.engine, calibration,
+        setup.max_num_seqs, setup.max_num_batched_tokens,
+    )  # fmt: skip
+    return replace(setup, mix=mix, **prices)
 
 
 def _prices(
@@ -213,8 +225,8 @@ def _prices(
     }
 
 
-def served(scenario: Scenario) -> tuple[Model, Drafter]:
-    """The model in the formats that the scenario asks for, and its drafter.
+def served(scenario: Scenario) -> tuple[Model, tuple[Drafter, ...]]:
+    """The model in the formats that the scenario asks for, and its drafters, in the order of their names.
 
     The drafter's KV cache lies in the target's and has its format; its weights keep their own (an MTP layer's
     are the target's).
@@ -225,11 +237,11 @@ def served(scenario: Scenario) -> tuple[Model, Drafter]:
     weights = None if scenario.quantization is None else Dtype(scenario.quantization)
     kv = None if scenario.kv_cache_dtype == "auto" else Dtype(scenario.kv_cache_dtype)
     model = load_model(scenario.model).stored(weights, kv)
-    drafter = load_drafter(scenario.proposer, model, scenario.drafter)
-    return model, drafter if kv is None else replace(drafter, kv_dtype=kv)
+    drafters = load_drafters(scenario, model)
+    return model, drafters if kv is None else tuple(replace(one, kv_dtype=kv) for one in drafters)
 
 
-def _launched(engine: EngineProfile, drafter: Drafter, scenario: Scenario) -> EngineProfile:
+def _launched(engine: EngineProfile, drafters: Sequence[Drafter], scenario: Scenario) -> EngineProfile:
     """The engine with async scheduling and graphs as asked.
 
     Raises:
@@ -243,7 +255,7 @@ def _launched(engine: EngineProfile, drafter: Drafter, scenario: Scenario) -> En
             "use --replicas for these",
         )  # fmt: skip
     wanted = scenario.async_scheduling
-    if wanted and engine.method(drafter) in engine.sync_methods:
+    if wanted and any(engine.method(one) in engine.sync_methods for one in drafters):
         raise InputError(
             "--async-scheduling", "on", f"{engine.name} schedules synchronously with {scenario.proposer}",
             "leave it out",

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kplan.acceptance import ProposerTrace, TraceSet, load_traces, need_every_position
+from kplan.acceptance.joint import proposers_of
 from kplan.config.scenario import Scenario
 from kplan.errors import InputError
 from kplan.profiles import Drafter, Model
+from kplan.simulate.mix import aligned_rows
 from kplan.workload import Prefix, RequestLog, Workload, load_log, load_workload, session_prefix
 
 POOL = 4096
@@ -90,7 +92,11 @@ def read_source(scenario: Scenario, model: Model, drafter: Drafter) -> Source:
     max_len = _max_len(scenario, model)
     recorded = load_traces(scenario.traces) if scenario.traces else None
     if recorded is not None:
-        proposer_trace(recorded, scenario.proposer)
+        names = proposers_of(scenario.proposer)
+        for name in names:
+            proposer_trace(recorded, name)
+        if len(names) > 1:
+            recorded = aligned_rows(recorded, names)
         if scenario.output_tokens is not None:
             raise InputError(
                 "--output-tokens", scenario.output_tokens, "recorded traces have their own output lengths",
@@ -128,7 +134,8 @@ def read_source(scenario: Scenario, model: Model, drafter: Drafter) -> Source:
 
 
 def proposer_trace(traces: TraceSet, name: str) -> ProposerTrace:
-    """The trace of that proposer. Raises InputError naming those there are."""
+    """The trace of that proposer, of several joined the last. Raises InputError naming those there are."""
+    name = proposers_of(name)[-1]
     if name not in traces.proposers:
         have = ", ".join(sorted(traces.proposers))
         raise InputError("--proposer", name, "is not in the trace file", f"it has: {have}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def _expect(kept: bool, broken: str) -> None:
 
 
 def _answers(spec: PolicySpec, scene: Scene) -> Answers:
-    return drive(spec.build(), scene, future=spec.info.needs_future)
+    return drive(spec.build(), scene, spec.info)
 
 
 def _same(one: Answers, two: Answers, what: str) -> None:
@@ -104,10 +104,10 @@ def _stands_alone(spec: PolicySpec) -> None:
 
     def disturb(method: str, *_: object) -> None:
         if method == "choose_k":
-            drive(other, small, future=spec.info.needs_future)
+            drive(other, small, spec.info)
 
     small = make_scene(7, steps=3)
-    beside = drive(policy, scene, future=spec.info.needs_future, hook=disturb)
+    beside = drive(policy, scene, spec.info, disturb)
     _same(alone, beside, "another instance moved its answers")
 
 
@@ -118,16 +118,16 @@ def _reads_only(spec: PolicySpec) -> None:
             same = np.array_equal(now, value) if isinstance(value, np.ndarray) else now == value
             _expect(same, f"{method} changed {name} of what it was given; copy it first")
 
-    drive(spec.build(), make_scene(8), future=spec.info.needs_future, hook=compare)
+    drive(spec.build(), make_scene(8), spec.info, compare)
 
 
 def _no_future(spec: PolicySpec) -> None:
     if spec.info.needs_future:
         return
-    scene = make_scene(9)
+    scene, shown = make_scene(9), replace(spec.info, needs_future=True)
     for now in (0, 40, 110):
         other = scrambled(scene, now, seed=now)
-        one, two = (drive(spec.build(), each, future=True) for each in (scene, other))
+        one, two = (drive(spec.build(), each, shown) for each in (scene, other))
         _same(one[: now + 1], two[: now + 1], f"another future from step {now} on moved an earlier answer")
 
 
@@ -173,7 +173,7 @@ def _ranges(spec: PolicySpec) -> None:
         _expect(inside, f"the default of {name}, {default}, lies outside its range {space}")
         for value in probes(space):
             try:
-                drive(spec.cls(**{**spec.kwargs, name: value}), scene, future=spec.info.needs_future)
+                drive(spec.cls(**{**spec.kwargs, name: value}), scene, spec.info)
             except Exception as error:  # a policy may raise anything, and must not
                 told = f"{type(error).__name__}: {error}"
                 raise AssertionError(f"{name}={value}, a value of its range, raised {told}") from error

@@ -31,11 +31,14 @@ def served(policy: Policy, requests: int, clients: int, *, compiled: bool = True
     return replica
 
 
-def steps_per_s(spec: PolicySpec) -> float:
+def steps_per_s(spec: PolicySpec) -> float | None:
     """Engine steps per second of wall time at batch 64, in the policy's fastest form.
 
-    A figure of this machine at this moment, with the engine's own work in it.
+    A figure of this machine at this moment, with the engine's own work in it; None of a policy that combines
+    proposers, for this server has one.
     """
+    if spec.info.combines:
+        return None
     requests = 1000 if runs_compiled(spec.build()) else 200
     served(spec.build(), requests, _SEATS)  # compiles
     replica = _replica(spec.build(), requests, _SEATS)

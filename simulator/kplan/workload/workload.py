@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from kplan.acceptance.joint import JointModel, proposers_of
 from kplan.acceptance.model import TraceModel
 from kplan.acceptance.model_file import TextFile, load_model
 from kplan.acceptance.trace import TraceSet
@@ -79,9 +80,23 @@ class Workload:
             raise InputError("--proposer", proposer, bound, "choose one of these or give --traces FILE")
         return load_model(self.models[proposer])
 
+    def joint(self, proposer: str) -> JointModel:
+        """The models of the proposers that the name joins with ``+``, to be generated together.
+
+        Raises:
+            InputError: see :meth:`model`; a name that is empty or stands there twice.
+        """
+        return JointModel({name: self.model(name) for name in proposers_of(proposer)})
+
     def sources(self, proposer: str) -> dict[str, Provenance]:
-        """What the workload's figures rest on: ``acceptance`` of the proposer and ``lengths``."""
-        return {"acceptance": self.model(proposer).provenance, "lengths": self.lengths.provenance}
+        """What the workload's figures rest on: ``acceptance`` of the proposer (of each, where the name joins
+        several) and ``lengths``."""
+        models = self.joint(proposer).models
+        if len(models) == 1:
+            found = {"acceptance": models[proposer].provenance}
+        else:
+            found = {f"acceptance of {name}": model.provenance for name, model in models.items()}
+        return {**found, "lengths": self.lengths.provenance}
 
     def sample_lengths(self, seed: int, n: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """(n,) prompt and (n,) output lengths; request i's do not depend on n."""
@@ -98,18 +113,20 @@ class Workload:
     ) -> TraceSet:
         """Generate ``n`` requests. Constant lengths, where given, replace the sampled ones.
 
+        A name that joins proposers with ``+`` gives the traces of all of them at the same positions.
+
         Raises:
             InputError: the workload has no model of the proposer, n < 1, or a length below 1.
         """
-        model = self.model(proposer)
+        joint = self.joint(proposer)
         prompt, output = self.sample_lengths(seed, n)
         prompt = _constant("prompt tokens", prompt_tokens, prompt)
         output = _constant("output tokens", output_tokens, output)
         return TraceSet(
             request_id=np.array([f"{self.name}-{i}" for i in range(n)], dtype=np.str_),
             prompt_len=prompt,
-            proposers={proposer: model.generate(seed, output)},
-            provenance=model.provenance,
+            proposers=joint.generate(seed, output),
+            provenance=next(iter(joint.models.values())).provenance,
             notes=(f"generated from the trace model of {proposer} on {self.name}, seed {seed}",),
         )
 

@@ -1,0 +1,200 @@
+"""Policies over several proposers: which one drafts for each request, and how deep."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from kplan.policy import F64, I64, PolicyInfo, StepOutcome, StepView
+from kplan.space import FloatRange, IntRange
+from kplan_policies._text import checked_float, checked_int, checked_k, policy_text
+
+WHY_NOT = "no released engine switches proposers per step"
+
+
+class CombinedOracle:
+    """Each request drafts what will be accepted, from the proposer that gives most at the fewest seconds.
+
+    A lookup takes no passes, so the model drafter drafts only for those that get more from it. Its passes are
+    as many as its deepest request asks for: they are cut at the depth with the most tokens per second, as
+    ``oracle`` does, and who gets no more at that depth than was looked up takes the lookup's.
+    """
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        summary="the better of several proposers for every request, knowing what will be accepted",
+        source="combined oracle of SpecDecode-Bench (arXiv:2601.11580 Fig. 12); the cut in depth is kplan's",
+        why_not="it looks at the future, which no engine can",
+        needs_future=True,
+        combines=True,
+    )
+    text = "combined-oracle"
+
+    def choose_k(self, step: StepView) -> tuple[I64, I64]:
+        """(B,) proposers and (B,) K.
+
+        Raises:
+            ValueError: the engine did not give ``future_by_proposer``.
+        """
+        if step.future_by_proposer is None:
+            raise ValueError("combined-oracle needs step.future_by_proposer (info.needs_future asks for it)")
+        model = step.lookups.index(False)
+        best_lookup, looked = _longest_lookup(step.future_by_proposer, model)
+        drafted = step.future_by_proposer[model]
+        # who drafts at a cut d: (max_k + 1, B), those whose lookup gives less
+        depths = np.arange(step.max_k + 1)
+        reached = np.minimum(drafted, depths[:, None])
+        drafts = reached > looked
+        tokens = step.batch + np.where(drafts, reached, looked).sum(axis=1)
+        seconds = step.cost.seconds_of_mixes(tokens, depths, drafts.sum(axis=1))
+        cut = int(np.argmax(tokens / seconds))
+        return np.where(drafts[cut], model, best_lookup), np.where(drafts[cut], reached[cut], looked)
+
+
+class MatchElse:
+    """A lookup drafts what it matched where that is at least ``n`` tokens, else the model drafter ``k``.
+
+    Args:
+        n: tokens of a match that the lookup must offer.
+        k: drafts of the model drafter.
+
+    Raises:
+        ValueError: n below 1, or k outside 0..254.
+    """
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        summary="looks up where at least n tokens match, drafts k with the model drafter elsewhere",
+        source="kplan; the rule that users ask of engines that hold both",
+        why_not=WHY_NOT,
+        combines=True,
+    )
+
+    def __init__(self, n: Annotated[int, IntRange(1, 8)] = 3, k: Annotated[int, IntRange(0, 7)] = 3) -> None:
+        self.n, self.k = checked_int("n", n, 1), checked_k(k)
+
+    @property
+    def text(self) -> str:
+        """``match-else``, with the values that are not the default's."""
+        return policy_text("match-else", self)
+
+    @property
+    def max_k(self) -> int:
+        """The largest K that it names itself."""
+        return self.k
+
+    def choose_k(self, step: StepView) -> tuple[I64, I64]:
+        """(B,) proposers and (B,) K."""
+        model = step.lookups.index(False)
+        best_lookup, looked = _longest_lookup(step.offered, model)
+        matched = looked >= self.n
+        return np.where(matched, best_lookup, model), np.where(matched, looked, self.k)
+
+
+class BestExpected:
+    """The proposers and the depth with the most expected tokens per second for the batch.
+
+    Of each proposer it keeps the chance that the draft at each depth is accepted once those before it were:
+    accepted over examined drafts at that depth, summed over the batch and decayed by ``1 - weight`` per step
+    that examined any. At a cut K a request expects from a lookup what its first min(match, K) drafts are
+    worth, and from the model drafter what K are; it takes the one that is worth more, the lookup on a tie.
+    The cuts are priced with the model drafter and without it, and the best rate wins, the smaller cut on a
+    tie.
+
+    A proposer that is not used is not observed: after ``probe_every`` steps without it, one step drafts with
+    it, a token per request at least.
+
+    Args:
+        weight: weight of the newest observed step in the running counts.
+        start_acceptance: the chances before anything was observed, worth one examined draft at each depth.
+        probe_every: steps in a row without a proposer until it is tried again.
+
+    Raises:
+        ValueError: weight outside 0.001..1, start_acceptance outside 0..1, probe_every below 1.
+    """
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        summary="the proposers and depth with the most expected tokens per second, by recent acceptance",
+        source="kplan; SmartSpec's greedy rule (arXiv:2406.14066) over several proposers",
+        why_not=WHY_NOT,
+        combines=True,
+    )
+
+    def __init__(
+        self,
+        weight: Annotated[float, FloatRange(0.01, 0.5, log=True)] = 0.05,
+        start_acceptance: Annotated[float, FloatRange(0.1, 0.95)] = 0.7,
+        probe_every: Annotated[int, IntRange(8, 512)] = 64,
+    ) -> None:
+        self.weight = checked_float("weight", weight, 0.001, 1.0)
+        self.start_acceptance = checked_float("start_acceptance", start_acceptance, 0.0, 1.0)
+        self.probe_every = checked_int("probe_every", probe_every, 1)
+        self._accepted: F64 = np.zeros((0, 0))  # (P, max_k) by depth
+        self._examined: F64 = np.zeros((0, 0))
+        self._unseen: I64 = np.zeros(0, np.int64)  # (P,) steps since each was observed
+
+    @property
+    def text(self) -> str:
+        """``best-expected``, with the values that are not the default's."""
+        return policy_text("best-expected", self)
+
+    def choose_k(self, step: StepView) -> tuple[I64 | int, I64 | int]:
+        """(B,) proposers and (B,) K, or one of each for all when a proposer is tried again."""
+        max_k, model = step.max_k, step.lookups.index(False)
+        if self._accepted.shape != (len(step.proposers), max_k):
+            self._examined = np.ones((len(step.proposers), max_k))
+            self._accepted = self.start_acceptance * self._examined
+            self._unseen = np.zeros(len(step.proposers), np.int64)
+        self._unseen += 1
+        tried = int(np.argmax(self._unseen))
+        if self._unseen[tried] > self.probe_every:
+            self._unseen[tried] = 0
+            return tried, min(1, max_k)
+        worth = self.expected(max_k)
+        cuts = np.arange(max_k + 1)
+        best_lookup, matched = _longest_lookup(step.offered, model)
+        looked = np.minimum(matched, cuts[:, None])
+        found = worth[best_lookup, looked]
+        drafts = (worth[model][:, None] > found) & (step.offered[model] > 0)
+        # with the model drafter at every cut, then without it
+        drafting = np.concatenate((drafts.sum(axis=1), np.zeros(max_k + 1, np.int64)))
+        verified = np.concatenate((np.where(drafts, cuts[:, None], looked).sum(axis=1), looked.sum(axis=1)))
+        gained = np.where(drafts, worth[model][:, None], found).sum(axis=1)
+        expected = step.batch + np.concatenate((gained, found.sum(axis=1)))
+        seconds = step.cost.seconds_of_mixes(step.batch + verified, np.concatenate((cuts, cuts)), drafting)
+        best = int(np.argmax(expected / seconds))
+        cut, by_model = best % (max_k + 1), best <= max_k
+        if not by_model:
+            return best_lookup, looked[cut]
+        return np.where(drafts[cut], model, best_lookup), np.where(drafts[cut], cut, looked[cut])
+
+    def expected(self, max_k: int) -> F64:
+        """(P, max_k + 1) drafts that each proposer's first K are expected to have accepted."""
+        worth = np.zeros((len(self._accepted), max_k + 1))
+        np.cumsum(np.cumprod(self._accepted / self._examined, axis=1), axis=1, out=worth[:, 1:])
+        return worth
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Add the step's accepted and examined drafts, by proposer and depth, to the running counts."""
+        proposers, max_k = self._accepted.shape
+        width = max_k + 2
+        row = outcome.proposer * width
+        # a draft at depth j is examined where j - 1 were accepted and j proposed
+        accepted = _at_least(row + outcome.accepted, proposers, width)
+        examined = _at_least(row + np.minimum(outcome.proposed, outcome.accepted + 1), proposers, width)
+        kept = np.where(examined > 0, 1 - self.weight, 1.0)
+        self._accepted = kept * self._accepted + self.weight * accepted
+        self._examined = kept * self._examined + self.weight * examined
+        self._unseen[examined.any(axis=1)] = 0
+
+
+def _longest_lookup(drafts: I64, model: int) -> tuple[I64, I64]:
+    """(B,) the lookup with the most of ``drafts`` (P, B), the first on a tie, and how many they are."""
+    lookups = np.where(np.arange(len(drafts)) == model, -1, drafts.T)
+    best = lookups.argmax(axis=1)
+    return best, drafts[best, np.arange(len(best))]
+
+
+def _at_least(cells: I64, rows: int, width: int) -> I64:
+    """(rows, width - 2) how many of ``cells`` (row x width + value) hold a value >= 1, 2, ... in each row."""
+    counts = np.bincount(cells, minlength=rows * width).reshape(rows, width)
+    return counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1 : width - 1]
