@@ -97,7 +97,7 @@ def list_policies() -> list[tuple[str, PolicyInfo]]:
     found = []
     for entry in _entry_points():
         try:
-            info = _info(_load(entry.name, entry.value), entry.value)
+            info = info_of(_load(entry.name, entry.value), entry.value)
         except InputError as error:
             info = PolicyInfo(f"cannot be loaded: {error}", source=entry.value, why_not="cannot be loaded")
         found.append((entry.name, info))
@@ -163,7 +163,8 @@ def _module_of_file(path: Path) -> types.ModuleType:
     return module
 
 
-def _info(cls: type[Policy], source: str) -> PolicyInfo:
+def info_of(cls: type[Policy], source: str) -> PolicyInfo:
+    """What ``cls`` says of itself, or else what can be said of a class found at ``source``."""
     info = getattr(cls, "info", None)
     if isinstance(info, PolicyInfo) and "info" in vars(cls):
         return info
@@ -190,7 +191,7 @@ def _spec(text: str, base: str, cls: type[Policy], arg: str | None, *, registere
     own = getattr(policy, "text", None)
     # Only a registered class may name itself: one that a user derived from it would print as its parent.
     canonical = own if registered and isinstance(own, str) else write_args(base, kwargs)
-    return PolicySpec(canonical, cls, types.MappingProxyType(kwargs), _info(cls, base))
+    return PolicySpec(canonical, cls, types.MappingProxyType(kwargs), info_of(cls, base))
 
 
 def _told(error: BaseException) -> str:

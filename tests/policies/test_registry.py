@@ -19,8 +19,9 @@ from .test_sglang_ema import ladders
 from .test_table import range_lists
 
 NAMES = (
-    "best-expected", "combined-oracle", "fixed", "goodput", "heuristic", "match-else", "off", "oracle",
-    "sglang-ema", "table",
+    "band", "best-expected", "budget", "combined-oracle", "confidence", "context-table", "fixed", "goodput",
+    "hazard-cost", "heuristic", "match-else", "off", "oracle", "position-ema", "probe", "request-ema",
+    "sglang-ema", "table", "thompson", "throughput-aware", "ucb",
 )  # fmt: skip
 
 texts = st.one_of(
@@ -31,6 +32,21 @@ texts = st.one_of(
     ),
     st.tuples(st.integers(1, 10), st.integers(1, 4)).map(lambda v: f"heuristic:start={v[0]},up={v[1]}"),
     st.floats(0.01, 0.5).map(lambda weight: f"goodput:weight={weight!r}"),
+    st.sampled_from(
+        [
+            "band:target=0.9",
+            "budget:sizes=4",
+            "confidence:product=true",
+            "hazard-cost",
+            "probe:hold=9",
+            "context-table:1-32x0-2047=3,1-32x2048-=5,33-x0-=1",
+            "position-ema:cap=[[1,4,3],[5,null,0]]",
+            "request-ema:margin=0.5",
+            "thompson:seed=4",
+            "throughput-aware:candidates=[1,4]",
+            "ucb:dwell=2",
+        ]
+    ),
     ladders().map(lambda ladder: f"sglang-ema:{json.dumps(ladder)}"),
     st.tuples(ladders(), st.integers(1, 9)).map(
         lambda v: f"sglang-ema:ladder={json.dumps(v[0])},update_interval={v[1]},graph_sizes=[4, 8]"

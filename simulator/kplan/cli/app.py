@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from kplan.cli import bench, calibrate, export, listing, recommend, simulate, traces, validate
+from kplan.cli import bench, calibrate, export, listing, policies, recommend, simulate, traces, validate
 from kplan.cli.output import print_json
 from kplan.errors import InfeasibleError, InputError
 
@@ -33,10 +33,10 @@ app.command("recommend")(recommend.recommend)
 app.command("simulate")(simulate.simulate)
 app.command("export")(export.export)
 app.command("profiles")(listing.profiles)
-app.command("policies")(listing.policies)
 app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)
 app.command("bench")(bench.bench)
+app.add_typer(policies.app, name="policies")
 app.add_typer(traces.app, name="traces")
 
 

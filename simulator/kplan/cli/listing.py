@@ -1,4 +1,4 @@
-"""``kplan profiles`` and ``kplan policies``."""
+"""``kplan profiles``."""
 
 from __future__ import annotations
 
@@ -62,29 +62,3 @@ def profiles(
 
 def _source(provenance: Provenance) -> str:
     return "; ".join(filter(None, [provenance.source, provenance.note]))
-
-
-def policies(json: Json = False) -> int:
-    """List the policies, the texts that name them, and which engines can run them."""
-    from kplan.cli.output import print_json, print_table
-    from kplan.registry import list_policies
-
-    found = list_policies()
-    if json:
-        print_json(
-            {
-                "policies": [
-                    {"name": name, "summary": info.summary, "source": info.source,
-                     "engines": list(info.engines), "why_not": info.why_not,
-                     "needs_future": info.needs_future}
-                    for name, info in found
-                ]
-            }
-        )  # fmt: skip
-        return 0
-    rows = [
-        [name, info.summary, ", ".join(info.engines) or f"none: {info.why_not}", info.source]
-        for name, info in found
-    ]
-    print_table("policies", ["name", "what", "engines", "source"], rows, left=4)
-    return 0
