@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import typer
 
-from kplan.cli import bench, calibrate, export, listing, recommend, simulate, traces, validate
+from kplan.cli import bench, calibrate, export, listing, recommend, search, simulate, traces, validate
 from kplan.cli.output import print_json
 from kplan.errors import InfeasibleError, InputError
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 app.command("recommend")(recommend.recommend)
 app.command("simulate")(simulate.simulate)
+app.command("search")(search.search)
 app.command("export")(export.export)
 app.command("profiles")(listing.profiles)
 app.command("policies")(listing.policies)

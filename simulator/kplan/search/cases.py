@@ -96,6 +96,10 @@ class Cases:
         if setup.rate is not None:
             limit = sustained_qps(setup, spec, drawn) * case.replicas
             tok_s, over = limit * float(drawn.output_len.mean()), overload(setup, [run], limit)
+        if not run.mean_tpot_s > 0 or not tok_s > 0:
+            raise InputError(
+                "requests", run.requests, f"too few to measure {case.name}", "give more with --requests"
+            )
         return Point(
             tpot_s=run.mean_tpot_s,
             ttft_s=metrics.run_mean(run.ttft_s),
@@ -133,7 +137,9 @@ def make_cases(
     for workload in dict.fromkeys(workloads or (scenario.workload,)):
         base = prepare(scenario.model_copy(update={"workload": workload}))
         if base.lengths.longest_output < 2:
-            raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
+            raise InputError(
+                "output length", 1, "no request emits a second token", "nothing can be speculated"
+            )
         setups.append(base)
         for load in dict.fromkeys(loads) if loads else (None,):
             setup = base if load is None else _loaded(base, load)

@@ -115,7 +115,9 @@ class _LocalWorkers:
             except BrokenProcessPool as error:
                 lost += 1
                 if lost > LOST:
-                    raise WorkersLostError(f"worker processes died {lost} times under the same tasks") from error
+                    raise WorkersLostError(
+                        f"worker processes died {lost} times under the same tasks"
+                    ) from error
                 self._pool.shutdown(wait=False)
                 self._pool = self._start()
         return [results[i] for i in range(len(tasks))]

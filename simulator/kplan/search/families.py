@@ -34,13 +34,7 @@ class Family:
             InputError: the class refuses the values.
         """
         kwargs = self.cls.from_params(params) if issubclass(self.cls, Searchable) else params
-        try:
-            text = getattr(self.cls(**kwargs), "text", None)
-        except ValueError as error:
-            raise InputError("policy", write_args(self.base, params), str(error)) from error
-        # a class out of a file may have inherited the text of a registered one
-        own = isinstance(text, str) and text.partition(":")[0] == self.base
-        return parse_policy(text if own and isinstance(text, str) else write_args(self.base, kwargs))
+        return parse_policy(write_args(self.base, kwargs))
 
 
 def read_family(text: str, limits: Limits) -> Family:
@@ -66,7 +60,9 @@ def _annotated(cls: type[Any]) -> SearchSpace:
     ranges: dict[str, Range] = {}
     for name in parameters:
         if typing.get_origin(hints.get(name)) is Annotated:
-            found = [one for one in hints[name].__metadata__ if isinstance(one, (IntRange, FloatRange, Choice))]
+            found = [
+                one for one in hints[name].__metadata__ if isinstance(one, (IntRange, FloatRange, Choice))
+            ]
             ranges |= {name: one for one in found[:1]}
     missing = [
         name
