@@ -13,10 +13,8 @@ from kplan.bench.rounds import Rounds, check, timed
 from kplan.config.scenario import make_scenario
 from kplan.search.optimize import Asked, optimize
 from kplan.search.score import log_ratios, lowest
-from kplan.simulate import prepare
 
 GIB = 2**30
-TEN_MINUTES_S = 600.0
 FAST_REQUESTS = 38_400
 """Ten minutes at 64 QPS."""
 LEAST_BATCH = 32

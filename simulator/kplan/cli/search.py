@@ -107,7 +107,7 @@ def search(
 
     Exit code 1 when no policy keeps up and meets the SLOs at every load.
     """
-    flags = locals() | {"workload": (workload or [None])[0]}
+    flags = locals() | {"workload": workload[0] if workload else None}
     from kplan.cli.output import print_json, progress
     from kplan.errors import InputError
 

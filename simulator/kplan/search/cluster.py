@@ -61,7 +61,9 @@ class Held(WorkerPlugin):
 
 
 def _run(name: str, task: Any) -> Any:
-    return get_worker().plugins[name].run(task)
+    held = get_worker().plugins[name]
+    assert isinstance(held, Held)
+    return held.run(task)
 
 
 class _ClusterWorkers:

@@ -2,12 +2,12 @@
 
     with open_workers(job, workers=2) as workers:                          # processes of this machine
         results = workers.map(tasks)
-    with open_workers(job, cluster="tcp://scheduler:8786") as workers:     # those of a Dask cluster
+    with open_workers(job, cluster="tcp://scheduler:8786") as workers:  # those of a Dask cluster
         results = workers.map(tasks)
 
-A job is anything that pickles and has ``run(task)``: megabytes of profiles and requests are its attributes, a
-task is small. Results come in the order of the tasks, so that they do not depend on who ran what. A task whose
-worker is lost is run again, LOST times at most.
+A job is anything that pickles and has ``run(task)``: megabytes of profiles and requests are its attributes,
+a task is small. Results come in the order of the tasks, so that they do not depend on who ran what. A task
+whose worker is lost is run again, LOST times at most.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Job(Protocol[T_contra, R_co]):
         ...
 
 
-class Workers(Protocol[T_contra, R_co]):
+class Workers(Protocol[T_contra, R]):
     """Workers that hold one job."""
 
-    def map(self, tasks: Sequence[T_contra], done: Callable[[], None] = ...) -> list[R_co]:
+    def map(self, tasks: Sequence[T_contra], done: Callable[[], None] = ...) -> list[R]:
         """The result of every task, in order; ``done`` is called as each one arrives.
 
         Raises:

@@ -63,7 +63,7 @@ def _annotated(cls: type[Any]) -> SearchSpace:
             found = [
                 one for one in hints[name].__metadata__ if isinstance(one, (IntRange, FloatRange, Choice))
             ]
-            ranges |= {name: one for one in found[:1]}
+            ranges.update((name, one) for one in found[:1])
     missing = [
         name
         for name, parameter in parameters.items()
@@ -119,4 +119,6 @@ def _suggest(trial: optuna.Trial, name: str, one: Range) -> Value:
         case FloatRange(low, high, log):
             return trial.suggest_float(name, low, high, log=log)
         case Choice(values):
-            return trial.suggest_categorical(name, values)  # type: ignore[no-any-return]
+            chosen = trial.suggest_categorical(name, values)
+            assert chosen is not None
+            return chosen

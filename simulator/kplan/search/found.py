@@ -77,7 +77,7 @@ def record(found: Found, verdict: Verdict) -> dict[str, Any]:
     """All of it as JSON.
 
     ``gaps``: the chosen policy's figure over that of each reference, below 1 where the chosen one is better,
-    with the paired 95% interval and a ``verdict``: better, worse or tie (null and unknown with one replication).
+    with the paired 95% interval and a ``verdict``: better, worse or tie (null and unknown with one seed).
     """
     chosen = verdict.runnable or verdict.best
     trials = found.trials

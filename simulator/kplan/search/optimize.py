@@ -15,7 +15,7 @@ from kplan.config.scenario import Scenario
 from kplan.errors import InputError
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import parse_policy
-from kplan.search.cases import Cases, Task, greedy_spec, make_cases
+from kplan.search.cases import Cases, greedy_spec, make_cases
 from kplan.search.evaluate import check_room
 from kplan.search.executor import open_workers
 from kplan.search.families import Space, read_family

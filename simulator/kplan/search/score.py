@@ -98,7 +98,7 @@ def ratio(mine: Tried, base: Tried, objective: str) -> Ratio:
 
 
 def worse(mine: Tried, best: Tried, objective: str) -> bool:
-    """Whether enough is known of ``mine`` to stop it: the paired interval lies above 1, or it cannot serve."""
+    """Whether ``mine`` may be stopped: its paired interval lies above 1, or it cannot serve the load."""
     if best.feasible and not mine.feasible:
         return True
     found = ratio(mine, best, objective)

@@ -161,18 +161,14 @@ class Searching:
     def _try(self, batch: Sequence[tuple[optuna.Trial, str]], before: Trials) -> None:
         """Measure the policies of a batch seed by seed, and tell the study."""
         known = {one.policy: one for one in (*self._references, *before.measured)}
-        best = lowest(tuple(known.values()), self._references[0], self._rules.objectives[0])
+        base, objective = self._references[0], self._rules.objectives[0]
+        best = lowest(tuple(known.values()), base, objective)
         rows: dict[str, list[tuple[Point, ...]]] = {policy: [] for _, policy in batch if policy not in known}
-        running = set(rows)
+        running = list(rows)
         for step in self._steps():
-            order = sorted(running)
-            self._measure(order, step, rows)
+            self._measure(running, step, rows)
             if best is not None and self._single:
-                running -= {
-                    one
-                    for one in order
-                    if worse(Tried(one, tuple(rows[one])), best, self._rules.objectives[0])
-                }
+                running = [one for one in running if not worse(Tried(one, tuple(rows[one])), best, objective)]
         for trial, policy in batch:
             tried = known.get(policy) or Tried(policy, tuple(rows[policy]))
             self._patience(lambda trial=trial, tried=tried: self._told(trial, tried))  # type: ignore[misc]
