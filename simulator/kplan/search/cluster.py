@@ -72,11 +72,14 @@ class _ClusterWorkers:
 
     def map(self, tasks: Sequence[Any], done: Callable[[], None] = lambda: None) -> list[Any]:
         futures = self._client.map(_run, [self._name] * len(tasks), tasks, pure=False)
+        place = {future: i for i, future in enumerate(futures)}
+        results: dict[int, Any] = {}
         try:
-            for future in as_completed(futures):
-                future.result()
+            for future in as_completed(futures, loop=self._client.loop):
+                results[place[future]] = future.result()
+                future.release()  # or it would be done again if its worker died, which keeps the result
                 done()
-            return [future.result() for future in futures]
+            return [results[i] for i in range(len(tasks))]
         except KilledWorker as error:
             raise WorkersLostError(f"more than {LOST} workers died under the same task") from error
         except (CancelledError, CommClosedError) as error:

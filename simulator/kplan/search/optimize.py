@@ -21,7 +21,7 @@ from kplan.search.executor import open_workers
 from kplan.search.families import Space, read_family
 from kplan.search.samplers import check_sampler
 from kplan.search.score import FIGURES, Tried
-from kplan.search.storage import Patience, check_identity, open_storage, shown
+from kplan.search.storage import Patience, check_identity, opened, shown
 from kplan.search.study import Rules, Searching, Trials, measure
 from kplan.space import Limits
 
@@ -145,16 +145,17 @@ def optimize(
     space = Space([read_family(one, limits) for one in dict.fromkeys(asked.families)])
     identity, name = _identity(scenario, asked), study_name(scenario, asked)
     storage = None if asked.storage is None else shown(asked.storage)
-    study = _open_study(asked, name)
-    check_identity(study, identity)
     rules = Rules(asked.objectives, asked.trials, asked.chosen_sampler, scenario.seed, asked.width)
-    with open_workers(cases, asked.workers, asked.cluster) as workers:
+    patience = Patience(warn, str(storage))
+    with opened(asked.storage) as where, open_workers(cases, asked.workers, asked.cluster) as workers:
+        study = _open_study(where, name, len(asked.objectives))
+        check_identity(study, identity)
         tell("measuring the greedy table, no speculation, every fixed K and the oracle")
         texts = _reference_texts(cases, limits)
         greedy, oracle, *others = measure(cases, workers, texts, range(cases.replications))
-        patience = Patience(warn, str(storage))
         searching = Searching(study, cases, workers, space, rules, (greedy, *others), patience, tell)
         trials = searching.run()
+        importances = patience(lambda: _importances(study))
     return Found(
         scenario=scenario,
         asked=asked,
@@ -163,7 +164,7 @@ def optimize(
         references=tuple(others),
         oracle=oracle,
         trials=trials,
-        importances=patience(lambda: _importances(study)),
+        importances=importances,
         storage=storage,
         study=name,
         identity=identity,
@@ -184,13 +185,10 @@ def _reference_texts(cases: Cases, limits: Limits) -> list[str]:
     return list(dict.fromkeys(spec.text for spec in specs))
 
 
-def _open_study(asked: Asked, name: str) -> optuna.Study:
+def _open_study(where: optuna.storages.BaseStorage, name: str, objectives: int) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna.create_study(
-        storage=open_storage(asked.storage),
-        study_name=name,
-        load_if_exists=True,
-        directions=["minimize"] * len(asked.objectives),
+        storage=where, study_name=name, load_if_exists=True, directions=["minimize"] * objectives
     )
 
 

@@ -31,13 +31,21 @@ _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
 
 def shown(storage: str) -> str:
-    """The storage without its secrets: user, password and query of a URL are left out."""
-    scheme, found, rest = storage.partition("://")
-    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}" if found else storage
+    """The storage without its secrets: of a URL only scheme, host, port and database."""
+    scheme, found, _ = storage.partition("://")
+    if not found:
+        return storage
+    try:
+        url = make_url(storage)
+    except (ArgumentError, ValueError):
+        return f"{scheme}://..."
+    host = (url.host or "").rpartition("@")[2] + (f":{url.port}" if url.port else "")
+    return f"{scheme}://{host}/{url.database or ''}"
 
 
-def open_storage(storage: str | None) -> optuna.storages.BaseStorage:
-    """Open a storage, and make it where it is new.
+@contextmanager
+def opened(storage: str | None) -> Iterator[optuna.storages.BaseStorage]:
+    """A storage for the length of a ``with``, made where it is new.
 
     Args:
         storage: path of a journal file, a ``postgresql://`` URL, or None for memory.
@@ -45,6 +53,16 @@ def open_storage(storage: str | None) -> optuna.storages.BaseStorage:
     Raises:
         InputError: another scheme, a folder that is not there, a database that cannot be reached.
     """
+    one = _open(storage)
+    try:
+        yield one
+    finally:
+        one.remove_session()
+        if isinstance(one, optuna.storages.RDBStorage):
+            one.engine.dispose()
+
+
+def _open(storage: str | None) -> optuna.storages.BaseStorage:
     if storage is None:
         return optuna.storages.InMemoryStorage()
     scheme, found, _ = storage.partition("://")
@@ -57,7 +75,7 @@ def open_storage(storage: str | None) -> optuna.storages.BaseStorage:
     try:
         url = make_url(storage).set(drivername="postgresql+psycopg")
         return _rdb(url.render_as_string(hide_password=False))
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise InputError("--storage", shown(storage), "is no URL", "postgresql://USER@HOST/NAME") from None
     except ImportError:
         raise InputError(

@@ -220,8 +220,8 @@ class Searching:
         next_best = lowest([one for one in tried if one is not best], base, objective)
         if best is None or next_best is None:
             return False
-        newest = {one.policy for one in trials.measured[-TOGETHER:]}
-        return best.policy not in newest and ratio(best, next_best, objective).width < self._rules.width
+        older = {one.policy for one in (*self._references, *trials.measured[:-TOGETHER])}
+        return best.policy in older and ratio(best, next_best, objective).width < self._rules.width
 
     def _progress(self, found: int, wall_s: float) -> None:
         trials = self._trials()
