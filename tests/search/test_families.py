@@ -18,7 +18,8 @@ from typing import Annotated
 from kplan.space import Choice, FloatRange, IntRange
 
 class Own:
-    def __init__(self, k: Annotated[int, IntRange(1, 3)] = 2, calm: Annotated[float, FloatRange(1, 99, log=True)] = 9.0,
+    def __init__(self, k: Annotated[int, IntRange(1, 3)] = 2,
+                 calm: Annotated[float, FloatRange(1, 99, log=True)] = 9.0,
                  mode: Annotated[str, Choice(("a", "b"))] = "b", fixed: int = 7) -> None:
         if mode == "a" and k == 3:
             raise ValueError("mode a takes no k of 3")

@@ -35,7 +35,9 @@ from typing import Annotated
 from kplan.space import IntRange
 
 class CalmAtLoad:
-    def __init__(self, k: Annotated[int, IntRange(0, 4)] = 3, calm: Annotated[int, IntRange(1, 64)] = 8) -> None:
+    def __init__(
+        self, k: Annotated[int, IntRange(0, 4)] = 3, calm: Annotated[int, IntRange(1, 64)] = 8
+    ) -> None:
         self.k, self.calm = k, calm
 
     def choose_k(self, step) -> int:
@@ -152,9 +154,7 @@ def test_two_objectives_give_a_front(scenario: Scenario) -> None:
 def test_a_users_policy_joins_by_its_annotations(scenario: Scenario, tmp_path: Path) -> None:
     (tmp_path / "my.py").write_text(TENTH, encoding="utf-8")
     own = f"{tmp_path / 'my.py'}:CalmAtLoad"
-    done = optimize(
-        scenario.model_copy(update={"replications": 2}), Asked(families=(own, "table"), trials=9)
-    )
+    done = optimize(scenario.model_copy(update={"replications": 2}), Asked(families=(own, "table"), trials=9))
     tried = [one.policy for one in (*done.trials.measured, *done.trials.pruned)]
     assert f"{own}:k=3,calm=8" in tried
     assert done.greedy.policy in tried
@@ -206,7 +206,10 @@ def test_files_hold_every_point(found: Found, tmp_path: Path) -> None:
         (Asked(sampler="cmaes"), "needs the package cmaes, which is not installed"),
         (Asked(families=("off",)), "declares no range to search"),
         (Asked(loads=(0.0,)), "--loads: --qps: got 0.0"),
-        (Asked(storage="mysql://u:secret@host/db"), "got 'mysql://host/db', is neither a file nor PostgreSQL"),
+        (
+            Asked(storage="mysql://u:secret@host/db"),
+            "got 'mysql://host/db', is neither a file nor PostgreSQL",
+        ),
         (Asked(storage="no/such/folder/x.journal"), "its folder must exist"),
     ],
 )

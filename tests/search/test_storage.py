@@ -1,4 +1,4 @@
-"""Storage: secrets stay out, a study belongs to one search, the dead are told from the living, outages end."""
+"""Storage: secrets stay out, a study belongs to one search, the dead are told from the living."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_a_database_that_is_not_there_is_one_line_without_its_secret() -> None:
     url = "postgresql://me:secret@127.0.0.1:1/kplan?connect_timeout=1"
     with pytest.raises(InputError) as caught, opened(url):
         pass
-    assert str(caught.value).startswith("--storage: got 'postgresql://127.0.0.1:1/kplan', the database cannot be used")
+    assert str(caught.value).startswith(
+        "--storage: got 'postgresql://127.0.0.1:1/kplan', the database cannot be used"
+    )
     assert "secret" not in str(caught.value)
 
 

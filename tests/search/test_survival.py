@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ TRIALS = "24"
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Counter[str]]]:
+def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Counter[str]]:
     """The search without any accident, on one worker: its JSON, and the policies tried."""
     folder = tmp_path_factory.mktemp("straight")
     told = finish(start_search(folder, "--trials", TRIALS, "--workers", "1", "--storage", "a.journal"))
-    yield told, tried(str(folder / "a.journal"))
+    return told, tried(str(folder / "a.journal"))
 
 
 def study_in(storage: str) -> list[optuna.trial.FrozenTrial]:

@@ -12,14 +12,16 @@ whose worker is lost is run again, LOST times at most.
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar
@@ -145,9 +147,18 @@ def _local(job: Job[T, R], workers: int) -> Iterator[Workers[T, R]]:
 
 
 def _initialize(path: Path) -> None:
-    """Give a fresh worker its job; an interrupt is the parent's to handle."""
+    """Give a fresh worker its job; an interrupt is the parent's, and it ends with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _JOB.set(pickle.loads(path.read_bytes()))
+
+
+def _end_with_parent() -> None:
+    """A killed parent closes nothing that its workers read, so that they would wait for it for ever."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _run(task: Any) -> Any:

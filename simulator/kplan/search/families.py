@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -88,20 +88,24 @@ class Space:
         """The parameters that are tried first, one set for each family."""
         return [self._named(family, family.space.first) for family in self.families]
 
-    def spec(self, trial: optuna.Trial) -> PolicySpec:
+    def spec(self, trial: optuna.Trial, before: Callable[[str], None] = lambda _: None) -> PolicySpec:
         """Let the study choose a policy.
+
+        Args:
+            before: called with the name of every parameter that is about to be chosen.
 
         Raises:
             InputError: its class refuses the values.
         """
         family = self.families[0]
         if len(self.families) > 1:
+            before(FAMILY)
             names = [one.base for one in self.families]
             family = self.families[names.index(trial.suggest_categorical(FAMILY, names))]
-        params = {
-            name: _suggest(trial, self._prefix(family) + name, one)
-            for name, one in family.space.ranges.items()
-        }
+        params = {}
+        for name, one in family.space.ranges.items():
+            before(self._prefix(family) + name)
+            params[name] = _suggest(trial, self._prefix(family) + name, one)
         return family.spec(params)
 
     def _named(self, family: Family, params: Mapping[str, Value]) -> dict[str, Value]:

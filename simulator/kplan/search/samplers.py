@@ -38,13 +38,13 @@ def check_sampler(name: str, objectives: int, families: int) -> None:
         raise InputError("--sampler", name, "takes one family", "use tpe or nsga2")
 
 
-def make_sampler(name: str, seed: int, place: int) -> optuna.samplers.BaseSampler:
-    """The sampler of one trial.
+def make_sampler(name: str, seed: int, *place: int | str) -> optuna.samplers.BaseSampler:
+    """The sampler of one trial, or of one of its parameters.
 
     Args:
-        place: of the trial in its study; with the seed, it is what the sampler's chance depends on.
+        place: number of the trial, and the parameter's name; with the seed, what its chance depends on.
     """
-    own = int(stream(seed, "search", place).integers(2**32))
+    own = int(stream(seed, "search", *place).integers(2**32))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         match name:

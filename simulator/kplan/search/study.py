@@ -1,7 +1,7 @@
 """The search: an Optuna study over policy families, tried on every case and seed by several workers.
 
-Trials are asked for TOGETHER at a time, whatever the number of workers, and each from a sampler seeded by its
-own place in the study: the same arguments give the same trials on one worker or many, and after a kill. Every
+Trials are asked for TOGETHER at a time, whatever the number of workers, each from a sampler seeded by its own
+number in the study: the same arguments give the same trials on one worker or many, and after a kill. Every
 trial runs on the same requests (common random numbers). Its value is the mean logarithm of its figure over
 that of the greedy table, the one which the latency model alone gives and which is always measured first.
 
@@ -114,43 +114,42 @@ class Searching:
         before = self._trials()
         if self._narrow(before):
             return False
-        self._patience(self._take_over)
-        asked = self._patience(lambda: self._study.get_trials(deepcopy=False))
-        running = sum(one.state == TrialState.RUNNING for one in asked)
-        room = self._rules.trials - before.done - running
+        running = self._patience(lambda: self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)))
+        left = [one for one in running if self._coordinators.left(one)]
+        others = len(running) - len(left)
+        room = min(TOGETHER - before.done % TOGETHER, self._rules.trials - before.done - others)
         if room > 0:
-            batch = [self._patience(self._ask) for _ in range(min(TOGETHER - before.done % TOGETHER, room))]
-            self._try([one for one in batch if one is not None], before)
-        elif running:
+            asked: list[FrozenTrial | None] = [*left[:room], *[None] * (room - len(left))]
+            batch = [self._patience(lambda one=one: self._ask(one)) for one in asked]  # type: ignore[misc]
+            earlier = self._trials(before.done - before.done % TOGETHER)
+            self._try([one for one in batch if one is not None], earlier)
+        elif others:
             time.sleep(POLL_S)
-        return room > 0 or running > 0
+        return room > 0 or others > 0
 
     def _enqueue(self) -> None:
         if not self._study.get_trials(deepcopy=False):
             for params in self._space.first():
                 self._study.enqueue_trial(params, skip_if_exists=True)
 
-    def _take_over(self) -> None:
-        """Have the trials of dead coordinators run again."""
-        for one in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if self._coordinators.left(one):
-                try:
-                    self._study.tell(one.number, state=TrialState.FAIL)
-                except (ValueError, RuntimeError):  # another coordinator was faster
-                    continue
-                self._study.enqueue_trial(one.params)
+    def _ask(self, left: FrozenTrial | None) -> tuple[optuna.Trial, str] | None:
+        """A trial and its policy; None when its class refuses the parameters, or others were faster.
 
-    def _ask(self) -> tuple[optuna.Trial, str] | None:
-        """A trial and its policy; None when its class refuses the parameters."""
+        Args:
+            left: one that a dead coordinator left, to go on with; should another one go on with it too, they
+                find the same. None: a new one.
+        """
         trials = self._study.get_trials(deepcopy=False)
-        again = sum(one.state == TrialState.FAIL and "refused" not in one.user_attrs for one in trials)
         waiting = [one.number for one in trials if one.state == TrialState.WAITING]
-        place = min(waiting, default=len(trials)) - again
-        self._study.sampler = make_sampler(self._rules.sampler, self._rules.seed, place)
-        trial = self._study.ask()
+        place = min(waiting, default=len(trials)) if left is None else left.number
+        self._seed(place)
+        trial = self._study.ask() if left is None else optuna.Trial(self._study, left._trial_id)
+        if trial.number - sum(map(_surplus, trials)) >= self._rules.trials:
+            self._study.tell(trial, state=TrialState.FAIL)
+            return None
         trial.set_user_attr("owner", self._coordinators.me)
         try:
-            policy = self._space.spec(trial).text
+            policy = self._space.spec(trial, lambda name: self._seed(place, name)).text
         except InputError as error:
             trial.set_user_attr("refused", str(error))
             self._study.tell(trial, state=TrialState.FAIL)
@@ -158,9 +157,17 @@ class Searching:
         trial.set_user_attr("policy", policy)
         return trial, policy
 
-    def _try(self, batch: Sequence[tuple[optuna.Trial, str]], before: Trials) -> None:
-        """Measure the policies of a batch seed by seed, and tell the study."""
-        known = {one.policy: one for one in (*self._references, *before.measured)}
+    def _seed(self, *place: int | str) -> None:
+        """Give the sampler the chance of one trial, or of one of its parameters, wherever it was left."""
+        self._study.sampler = make_sampler(self._rules.sampler, self._rules.seed, *place)
+
+    def _try(self, batch: Sequence[tuple[optuna.Trial, str]], earlier: Trials) -> None:
+        """Measure the policies of a batch seed by seed, and tell the study.
+
+        Args:
+            earlier: what was finished when the batch was begun, by whoever began it.
+        """
+        known = {one.policy: one for one in (*self._references, *earlier.measured)}
         base, objective = self._references[0], self._rules.objectives[0]
         best = lowest(tuple(known.values()), base, objective)
         rows: dict[str, list[tuple[Point, ...]]] = {policy: [] for _, policy in batch if policy not in known}
@@ -202,8 +209,9 @@ class Searching:
         else:
             self._study.tell(trial, [float(one.mean()) for one in logs], skip_if_finished=True)
 
-    def _trials(self) -> Trials:
-        all_trials = self._patience(lambda: self._study.get_trials(deepcopy=False))
+    def _trials(self, below: int | None = None) -> Trials:
+        """What is finished, of all trials or of those of a number below ``below``."""
+        all_trials = self._patience(lambda: self._study.get_trials(deepcopy=False))[:below]
         return Trials(
             measured=tuple(_tried(one) for one in all_trials if one.state == TrialState.COMPLETE),
             pruned=tuple(_tried(one) for one in all_trials if one.state == TrialState.PRUNED),
@@ -248,6 +256,11 @@ def measure(
     return [
         Tried(policy, tuple(tuple(next(points) for _ in cases.all) for _ in seeds)) for policy in policies
     ]
+
+
+def _surplus(trial: FrozenTrial) -> bool:
+    """Asked for when others had asked for the last ones already."""
+    return trial.state == TrialState.FAIL and "refused" not in trial.user_attrs
 
 
 def _tried(trial: FrozenTrial) -> Tried:
