@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kplan.policy import PolicyInfo, StepView
-from kplan.space import IntRange
+from kplan.space import IntRange, Limits, SearchSpace, Value
 from kplan_policies._text import checked_int, checked_k
 
 BatchRange = tuple[int, int | None, int]
 """(first batch size, last batch size or None for no end, K)."""
+
+_LADDER = (1, 9, 17, 33, 65, 97, 129, 193, 257, 385, 513, 769)
+"""First batch sizes of the tiers that a search gives a K each; those of the greedy table are added."""
+_TIER = "k_from_"
 
 _RANGE = re.compile(r"\s*(\d+)\s*(-\s*(\d+)?\s*)?=\s*(-?\d+)\s*")
 
@@ -55,6 +59,16 @@ class Fixed:
 
     def __init__(self, k: Annotated[int, IntRange(0, 15)]) -> None:
         self.k = checked_k(k)
+
+    @classmethod
+    def search_space(cls, limits: Limits) -> SearchSpace:
+        """K from 0 to the largest, the greedy table's own at batch 1 first."""
+        return SearchSpace({"k": IntRange(0, limits.max_k)}, {"k": limits.greedy[0][1]})
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Value]) -> dict[str, Any]:
+        """Constructor arguments: the one parameter is the constructor's."""
+        return dict(params)
 
     @property
     def text(self) -> str:
@@ -108,6 +122,25 @@ class BatchTable:
         starts = [b for b in range(1, len(ks) + 1) if b == 1 or ks[b - 1] != ks[b - 2]]
         ends = [start - 1 for start in starts[1:]]
         return cls([(start, end, ks[start - 1]) for start, end in zip(starts, [*ends, None], strict=True)])
+
+    @classmethod
+    def search_space(cls, limits: Limits) -> SearchSpace:
+        """One K for every tier of batch sizes, not monotonic; the greedy table first."""
+        turns = [start for start, _ in limits.greedy]
+        starts = sorted(start for start in {*_LADDER, *turns} if start <= limits.max_batch)
+        ks = [k for _, k in limits.greedy]
+        return SearchSpace(
+            {f"{_TIER}{start}": IntRange(0, limits.max_k) for start in starts},
+            {f"{_TIER}{start}": ks[bisect_right(turns, start) - 1] for start in starts},
+        )
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Value]) -> dict[str, Any]:
+        """Constructor arguments: the shortest table that gives every tier its K."""
+        tiers = sorted((int(name.removeprefix(_TIER)), int(k)) for name, k in params.items())
+        runs = [next(tier) for _, tier in groupby(tiers, key=lambda tier: tier[1])]
+        ends = [start - 1 for start, _ in runs[1:]]
+        return {"ranges": [(start, end, k) for (start, k), end in zip(runs, [*ends, None], strict=True)]}
 
     @property
     def text(self) -> str:

@@ -81,15 +81,42 @@ def parse_policy(text: str) -> PolicySpec:
         InputError: unknown name, bad argument, a class that cannot be imported, is no policy, or refuses its
             arguments; one line each.
     """
+    found = _find(text)
+    return _spec(text, found.base, found.cls, found.arg, registered=found.registered)
+
+
+def policy_class(text: str) -> tuple[str, type[Policy]]:
+    """The name or ``place:Class`` that stands before the arguments of a policy text, and the class.
+
+    Raises:
+        InputError: as :func:`parse_policy`, but for its arguments; or there are some.
+    """
+    found = _find(text)
+    if found.arg is not None:
+        raise InputError("policy", _short(text), "names one policy, not its class", f"write {found.base}")
+    return found.base, found.cls
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A policy text taken apart."""
+
+    base: str
+    cls: type[Policy]
+    arg: str | None
+    registered: bool
+
+
+def _find(text: str) -> _Found:
     name, colon, arg = text.strip().partition(":")
     entry = next((point for point in _entry_points() if point.name == name), None)
     if entry is not None:
-        return _spec(text, name, _load(text, entry.value), arg if colon else None, registered=True)
+        return _Found(name, _load(text, entry.value), arg if colon else None, registered=True)
     match = _CLASS.fullmatch(text.strip())
     if match is None or not _is_place(match["place"]):
         raise _unknown(text, name)
     base = f"{match['place']}:{match['cls']}"
-    return _spec(text, base, _load(text, base), match["arg"], registered=False)
+    return _Found(base, _load(text, base), match["arg"], registered=False)
 
 
 def list_policies() -> list[tuple[str, PolicyInfo]]:

@@ -1,11 +1,18 @@
-"""Search ranges as annotations: policies declare them, the search turns them into distributions.
+"""Search ranges: policies declare them, the search turns them into distributions.
 
-def __init__(self, k: Annotated[int, IntRange(0, 7)] = 3) -> None: ...
+A constructor's annotations are enough where the ranges do not depend on the load:
+
+    def __init__(self, k: Annotated[int, IntRange(0, 7)] = 3) -> None: ...
+
+The defaults are then tried first. A class whose ranges do depend on it (a table has one K per tier of batch
+sizes) says so in two class methods, see :class:`Searchable`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -30,3 +37,46 @@ class Choice:
     """One of a few values."""
 
     values: tuple[str | int | float | bool, ...]
+
+
+Range: TypeAlias = IntRange | FloatRange | Choice
+Value: TypeAlias = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a search knows before its first trial.
+
+    Attributes:
+        max_k: largest K.
+        max_batch: seats of a replica.
+        greedy: ((first batch size, K), ...), ascending from 1: the best K of steady steps by batch size,
+            which the latency model gives without a simulation.
+    """
+
+    max_k: int
+    max_batch: int
+    greedy: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Ranges by parameter, and the values that are tried first."""
+
+    ranges: Mapping[str, Range]
+    first: Mapping[str, Value]
+
+
+@runtime_checkable
+class Searchable(Protocol):
+    """A policy class whose search space depends on the load."""
+
+    @classmethod
+    def search_space(cls, limits: Limits) -> SearchSpace:
+        """The parameters of a search within ``limits``."""
+        ...
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Value]) -> dict[str, Any]:
+        """Constructor arguments out of one value for every parameter of :meth:`search_space`."""
+        ...

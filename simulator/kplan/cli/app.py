@@ -10,9 +10,20 @@ from pathlib import Path
 
 import typer
 
-from kplan.cli import bench, calibrate, export, listing, policies, recommend, simulate, traces, validate
+from kplan.cli import (
+    bench,
+    calibrate,
+    export,
+    listing,
+    policies,
+    recommend,
+    search,
+    simulate,
+    traces,
+    validate,
+)
 from kplan.cli.output import print_json
-from kplan.errors import InfeasibleError, InputError
+from kplan.errors import InfeasibleError, InputError, KplanError
 
 _BAD_PATH = frozenset((errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR))
 """What is wrong with a path that nothing closer to its reading has told."""
@@ -31,6 +42,7 @@ app = typer.Typer(
 )
 app.command("recommend")(recommend.recommend)
 app.command("simulate")(simulate.simulate)
+app.command("search")(search.search)
 app.command("export")(export.export)
 app.command("profiles")(listing.profiles)
 app.command("calibrate")(calibrate.calibrate)
@@ -57,6 +69,8 @@ def run(argv: list[str]) -> int:
         if "--json" in argv:
             print_json({"feasible": False, "words": str(err)})
         return _fail(f"no: {err}", 1)
+    except KplanError as err:
+        return _fail(f"error: {err}", 2)
     except typer.Exit as err:
         return err.exit_code
     except (typer.Abort, KeyboardInterrupt):

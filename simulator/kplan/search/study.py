@@ -1,220 +1,268 @@
-"""Search for the batch table with the lowest mean TPOT: an Optuna study over the K of every tier of batches.
+"""The search: an Optuna study over policy families, tried on every case and seed by several workers.
 
-Every trial runs on the same requests (common random numbers), so two tables differ by what they do alone. The
-greedy table of the latency model is tried first: what is found is never worse.
+Trials are asked for TOGETHER at a time, whatever the number of workers, each from a sampler seeded by its own
+number in the study: the same arguments give the same trials on one worker or many, and after a kill. Every
+trial runs on the same requests (common random numbers). Its value is the mean logarithm of its figure over
+that of the greedy table, the one which the latency model alone gives and which is always measured first.
+
+Seeds are pruning steps: a trial whose paired interval says that it is worse than the best, or that cannot
+serve what the best does, gets no further ones.
 """
 
 from __future__ import annotations
 
-import pickle
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from itertools import groupby
-from multiprocessing import get_context
-from pathlib import Path
-from tempfile import TemporaryDirectory
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, field
 
 import optuna
+from optuna.trial import FrozenTrial, TrialState
 
-from kplan.config.plan import BatchRange
 from kplan.errors import InputError
-from kplan.registry import parse_policy
-from kplan.rng import stream
-from kplan.search.candidates import greedy_table, rates, table_text, walk_curve
-from kplan.search.evaluate import overload
-from kplan.simulate import Drawn, Setup, draw_requests, run_policy, sustained_qps
+from kplan.search.cases import Cases, Point, Task
+from kplan.search.executor import Workers
+from kplan.search.families import Space
+from kplan.search.samplers import make_sampler
+from kplan.search.score import Tried, log_ratios, lowest, ratio, worse
+from kplan.search.storage import Coordinators, Patience
 
-LADDER = (1, 9, 17, 33, 65, 97, 129, 193, 257, 385, 513, 769)
-"""First batch sizes of the tiers that are searched; those of the greedy table are added."""
 TOGETHER = 8
 """Trials that are asked for at once, whatever the number of workers: so it cannot change what is tried."""
+PAIR = 2
+"""Seeds of the first step: the fewest that have an interval."""
+POLL_S = 0.5
+"""Pause while other coordinators finish the last trials."""
 
 
 @dataclass(frozen=True)
-class Tried:
-    """One trial.
+class Trials:
+    """All that a study holds.
 
     Attributes:
-        policy: its text.
-        tpot_s: mean TPOT; of a saturated load that of the requests measured while the queue grew.
-        overload: share of the sustained rate by which the load exceeds what counts as sustained.
-        output_tokens: tokens that it emitted in all.
+        measured: those run on every seed, in the order asked.
+        pruned: those stopped before, with the seeds they had.
+        refused: parameters that their class did not take.
+        found: finished before this search began.
     """
 
-    policy: str
-    tpot_s: float
-    overload: float
-    output_tokens: int
+    measured: tuple[Tried, ...]
+    pruned: tuple[Tried, ...]
+    refused: int
+    found: int = field(default=0, compare=False)
 
     @property
-    def saturated(self) -> bool:
-        """The load cannot be sustained."""
-        return self.overload > 0
+    def done(self) -> int:
+        """How many are finished."""
+        return len(self.measured) + len(self.pruned) + self.refused
 
 
 @dataclass(frozen=True)
-class TableSearch:
-    """Every trial in the order asked, the greedy table first; ``wall_s`` is how long the search took."""
+class Rules:
+    """How a study is run.
 
-    trials: tuple[Tried, ...]
-    requests: int
-    wall_s: float = field(compare=False)
+    Attributes:
+        trials: how many, over all coordinators.
+        width: stop when the paired interval of the best against the next best is narrower; None: never.
+    """
 
-    @property
-    def greedy(self) -> Tried:
-        """The table that the latency model alone would choose."""
-        return self.trials[0]
-
-    @property
-    def best(self) -> Tried | None:
-        """The lowest mean TPOT among the trials that keep up, the first of equals; None when none does."""
-        return min(
-            (one for one in self.trials if not one.saturated), key=lambda one: one.tpot_s, default=None
-        )
+    objectives: tuple[str, ...]
+    trials: int
+    sampler: str
+    seed: int
+    width: float | None = None
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What every trial of a study shares."""
-
-    setup: Setup
-    drawn: Drawn
-    replicas: int
-
-    def run(self, text: str) -> Tried:
-        spec = parse_policy(text)
-        limit = sustained_qps(self.setup, spec, self.drawn) * self.replicas
-        run = run_policy(self.setup, spec, self.drawn, replicas=self.replicas)
-        over = overload(self.setup, [run], limit)
-        return Tried(spec.text, run.mean_tpot_s, over, run.output_tokens)
-
-
-_JOB: ContextVar[_Job] = ContextVar("job")
-"""The job of this worker process; set once, when it starts."""
-
-
-def search_table(
-    setup: Setup,
-    trials: int,
-    workers: int,
-    seed: int,
-    seconds: float,
-    progress: Callable[[str], None] = lambda _: None,
-) -> TableSearch:
-    """Search the batch tables for the lowest mean TPOT at the scenario's rate on its replicas (1 when open).
-
-    The same arguments give the same trials, whatever the number of workers. A script that calls this needs
-    the usual ``if __name__ == "__main__":``, for the processes import it.
+class Searching:
+    """One coordinator's part in a study.
 
     Args:
-        trials: tables simulated.
-        workers: processes that simulate them.
-        seed: of the requests and of the sampler.
-        seconds: simulated time; the rate times it is the number of requests.
-
-    Raises:
-        InputError: a count below 1, a load without a rate, a drafter of one K (a tree, a parallel draft), too
-            short a time for every replica to see a request, or requests that emit one token each.
+        references: measured before any trial, the greedy table first (see :meth:`measure`).
+        tell: told how far it is.
     """
-    start_s = time.perf_counter()
-    n = _requests(setup, trials, workers, seconds)
-    drawn = draw_requests(setup, n, seed)
-    job = _Job(setup, drawn, setup.scenario.replicas or 1)
-    curve = walk_curve(drawn.trace, setup.scenario.max_k)
-    greedy = greedy_table(rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context))
-    starts = _tiers(greedy, setup.max_num_seqs)
-    ks: dict[str, optuna.distributions.BaseDistribution] = {
-        _name(start): optuna.distributions.IntDistribution(0, setup.scenario.max_k) for start in starts
-    }
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(
-        sampler=optuna.samplers.TPESampler(seed=int(stream(seed, "search").integers(2**32)))
-    )
-    study.enqueue_trial({_name(start): _k_at(greedy, start) for start in starts})
-    done: list[Tried] = []
-    with _pool(job, workers) as pool:
-        while len(done) < trials:
-            asked = [study.ask(ks) for _ in range(min(TOGETHER, trials - len(done)))]
-            texts = [_text(starts, [trial.params[_name(start)] for start in starts]) for trial in asked]
-            for trial, tried in zip(asked, pool.map(_try, texts), strict=True):
-                trial.set_constraint("overload", tried.overload)
-                study.tell(trial, tried.tpot_s)
-                done.append(tried)
-                progress(f"trial {len(done)} of {trials}")
-    return TableSearch(tuple(done), n, time.perf_counter() - start_s)
 
+    def __init__(
+        self,
+        study: optuna.Study,
+        cases: Cases,
+        workers: Workers[Task, Point],
+        space: Space,
+        rules: Rules,
+        references: Sequence[Tried],
+        patience: Patience,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._study, self._cases, self._workers = study, cases, workers
+        self._space, self._rules, self._references = space, rules, tuple(references)
+        self._patience, self._tell = patience, tell
+        self._coordinators = Coordinators(study)
+        self._single = len(rules.objectives) == 1
 
-def _requests(setup: Setup, trials: int, workers: int, seconds: float) -> int:
-    """How many requests arrive in ``seconds``; raises as :func:`search_table` says."""
-    qps, replicas = setup.rate, setup.scenario.replicas or 1
-    for what, count in (("trials", trials), ("workers", workers)):
-        if count < 1:
-            raise InputError(what, count, "must be at least 1")
-    if qps is None:
-        raise InputError("--concurrency", setup.scenario.concurrency, "is no rate to search at", "give --qps")
-    if setup.lengths.longest_output < 2:
-        raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
-    if setup.drafter.one_k:
-        raise InputError(
-            "proposer", setup.drafter.proposer, "engines keep one K while it drafts, so a table has no use",
-            "search with another proposer, or compare policies with kplan recommend",
-        )  # fmt: skip
-    n = round(qps * seconds)
-    if n < replicas:
-        raise InputError(
-            "seconds", seconds, f"{n} requests arrive, {replicas} replicas need one each", "simulate longer"
+    def run(self) -> Trials:
+        """Try until the study has its trials, or its interval is narrow."""
+        found = self._trials().done
+        start_s = time.perf_counter()
+        self._patience(self._enqueue)
+        with self._coordinators.alive():
+            while self._more():
+                self._progress(found, time.perf_counter() - start_s)
+        trials = self._trials()
+        return Trials(trials.measured, trials.pruned, trials.refused, found)
+
+    def _more(self) -> bool:
+        """Do the next batch; False when the search is over."""
+        before = self._trials()
+        if self._narrow(before):
+            return False
+        running = self._patience(lambda: self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)))
+        left = [one for one in running if self._coordinators.left(one)]
+        others = len(running) - len(left)
+        room = min(TOGETHER - before.done % TOGETHER, self._rules.trials - before.done - others)
+        if room > 0:
+            asked: list[FrozenTrial | None] = [*left[:room], *[None] * (room - len(left))]
+            batch = [self._patience(lambda one=one: self._ask(one)) for one in asked]  # type: ignore[misc]
+            earlier = self._trials(before.done - before.done % TOGETHER)
+            self._try([one for one in batch if one is not None], earlier)
+        elif others:
+            time.sleep(POLL_S)
+        return room > 0 or others > 0
+
+    def _enqueue(self) -> None:
+        if not self._study.get_trials(deepcopy=False):
+            for params in self._space.first():
+                self._study.enqueue_trial(params, skip_if_exists=True)
+
+    def _ask(self, left: FrozenTrial | None) -> tuple[optuna.Trial, str] | None:
+        """A trial and its policy; None when its class refuses the parameters, or others were faster.
+
+        Args:
+            left: one that a dead coordinator left, to go on with; should another one go on with it too, they
+                find the same. None: a new one.
+        """
+        trials = self._study.get_trials(deepcopy=False)
+        waiting = [one.number for one in trials if one.state == TrialState.WAITING]
+        place = min(waiting, default=len(trials)) if left is None else left.number
+        self._seed(place)
+        trial = self._study.ask() if left is None else optuna.Trial(self._study, left._trial_id)
+        if trial.number - sum(map(_surplus, trials)) >= self._rules.trials:
+            self._study.tell(trial, state=TrialState.FAIL)
+            return None
+        trial.set_user_attr("owner", self._coordinators.me)
+        try:
+            policy = self._space.spec(trial, lambda name: self._seed(place, name)).text
+        except InputError as error:
+            trial.set_user_attr("refused", str(error))
+            self._study.tell(trial, state=TrialState.FAIL)
+            return None
+        trial.set_user_attr("policy", policy)
+        return trial, policy
+
+    def _seed(self, *place: int | str) -> None:
+        """Give the sampler the chance of one trial, or of one of its parameters, wherever it was left."""
+        self._study.sampler = make_sampler(self._rules.sampler, self._rules.seed, *place)
+
+    def _try(self, batch: Sequence[tuple[optuna.Trial, str]], earlier: Trials) -> None:
+        """Measure the policies of a batch seed by seed, and tell the study.
+
+        Args:
+            earlier: what was finished when the batch was begun, by whoever began it.
+        """
+        known = {one.policy: one for one in (*self._references, *earlier.measured)}
+        base, objective = self._references[0], self._rules.objectives[0]
+        best = lowest(tuple(known.values()), base, objective)
+        rows: dict[str, list[tuple[Point, ...]]] = {policy: [] for _, policy in batch if policy not in known}
+        running = list(rows)
+        for step in self._steps():
+            self._measure(running, step, rows)
+            if best is not None and self._single:
+                running = [one for one in running if not worse(Tried(one, tuple(rows[one])), best, objective)]
+        for trial, policy in batch:
+            tried = known.get(policy) or Tried(policy, tuple(rows[policy]))
+            self._patience(lambda trial=trial, tried=tried: self._told(trial, tried))  # type: ignore[misc]
+
+    def _steps(self) -> list[range]:
+        """Seeds by pruning step; all at once where a trial has several values."""
+        count = self._cases.replications
+        if not self._single or count <= PAIR:
+            return [range(count)]
+        return [range(PAIR), *[range(one, one + 1) for one in range(PAIR, count)]]
+
+    def _measure(
+        self, policies: Sequence[str], seeds: range, rows: dict[str, list[tuple[Point, ...]]]
+    ) -> None:
+        measured = measure(self._cases, self._workers, policies, seeds)
+        for policy, tried in zip(policies, measured, strict=True):
+            rows[policy].extend(tried.points)
+
+    def _told(self, trial: optuna.Trial, tried: Tried) -> None:
+        logs = [log_ratios(tried, self._references[0], name) for name in self._rules.objectives]
+        trial.set_user_attr("points", [[astuple(point) for point in row] for row in tried.points])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an outage of the storage may make us say it twice
+            trial.set_constraint("overload", tried.overload)
+            trial.set_constraint("missed", tried.missed)
+            if self._single:
+                for seed, value in enumerate(logs[0]):
+                    trial.report(float(value), seed)
+        if len(tried.points) < self._cases.replications:
+            self._study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
+        else:
+            self._study.tell(trial, [float(one.mean()) for one in logs], skip_if_finished=True)
+
+    def _trials(self, below: int | None = None) -> Trials:
+        """What is finished, of all trials or of those of a number below ``below``."""
+        all_trials = self._patience(lambda: self._study.get_trials(deepcopy=False))[:below]
+        return Trials(
+            measured=tuple(_tried(one) for one in all_trials if one.state == TrialState.COMPLETE),
+            pruned=tuple(_tried(one) for one in all_trials if one.state == TrialState.PRUNED),
+            refused=sum("refused" in one.user_attrs for one in all_trials),
         )
-    return n
+
+    def _narrow(self, trials: Trials) -> bool:
+        """Whether enough is known of the best: it is older than a batch, and its interval is narrow."""
+        if self._rules.width is None or not self._single or len(trials.measured) < 2 * TOGETHER:
+            return False
+        base, objective = self._references[0], self._rules.objectives[0]
+        tried = tuple({one.policy: one for one in (*self._references, *trials.measured)}.values())
+        best = lowest(tried, base, objective)
+        next_best = lowest([one for one in tried if one is not best], base, objective)
+        if best is None or next_best is None:
+            return False
+        older = {one.policy for one in (*self._references, *trials.measured[:-TOGETHER])}
+        return best.policy in older and ratio(best, next_best, objective).width < self._rules.width
+
+    def _progress(self, found: int, wall_s: float) -> None:
+        trials = self._trials()
+        done, told = trials.done, f"trial {trials.done} of {self._rules.trials}"
+        base, objective = self._references[0], self._rules.objectives[0]
+        best = lowest((*self._references, *trials.measured), base, objective)
+        if best is not None:
+            told += f", best {objective} {ratio(best, base, objective).mean:.3f} of the greedy table's"
+        if done > found:
+            told += f", about {wall_s / (done - found) * max(self._rules.trials - done, 0):.0f} s left"
+        self._tell(told)
 
 
-@contextmanager
-def _pool(job: _Job, workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that hold ``job``.
-
-    They are spawned, not forked: the parent may hold the threads of a compiled kernel. The job goes through a
-    file: a worker that dies before it has read megabytes from its pipe would block the parent for ever.
-    """
-    with TemporaryDirectory(prefix="kplan-") as folder:
-        path = Path(folder) / "job"
-        path.write_bytes(pickle.dumps(job))
-        with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_start, initargs=(path,)) as pool:
-            yield pool
-
-
-def _start(path: Path) -> None:
-    """Give a fresh worker its job; an interrupt is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _JOB.set(pickle.loads(path.read_bytes()))
+def measure(
+    cases: Cases,
+    workers: Workers[Task, Point],
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    done: Callable[[], None] = lambda: None,
+) -> list[Tried]:
+    """Run policies on some seeds of every case."""
+    tasks = [task for policy in policies for task in cases.tasks(policy, seeds)]
+    points = iter(workers.map(tasks, done))
+    return [
+        Tried(policy, tuple(tuple(next(points) for _ in cases.all) for _ in seeds)) for policy in policies
+    ]
 
 
-def _try(text: str) -> Tried:
-    return _JOB.get().run(text)
+def _surplus(trial: FrozenTrial) -> bool:
+    """Asked for when others had asked for the last ones already."""
+    return trial.state == TrialState.FAIL and "refused" not in trial.user_attrs
 
 
-def _tiers(greedy: Sequence[BatchRange], seats: int) -> list[int]:
-    """First batch sizes of the tiers: those of the ladder and of the greedy table, up to ``seats``."""
-    return sorted(start for start in {*LADDER, *(one.start for one in greedy)} if start <= seats)
-
-
-def _name(start: int) -> str:
-    return f"k_from_{start}"
-
-
-def _k_at(table: Sequence[BatchRange], batch: int) -> int:
-    return next(one.k for one in reversed(table) if one.start <= batch)
-
-
-def _text(starts: Sequence[int], ks: Sequence[int]) -> str:
-    """The shortest table text that gives K ``ks[i]`` from batch ``starts[i]`` on."""
-    runs = [next(tier) for _, tier in groupby(zip(starts, ks, strict=True), key=lambda tier: tier[1])]
-    ends = [start - 1 for start, _ in runs[1:]]
-    return table_text(
-        tuple(
-            BatchRange(start=start, end=end, k=k) for (start, k), end in zip(runs, [*ends, None], strict=True)
-        )
-    )
+def _tried(trial: FrozenTrial) -> Tried:
+    rows = trial.user_attrs["points"]
+    return Tried(trial.user_attrs["policy"], tuple(tuple(Point(*values) for values in row) for row in rows))

@@ -1,0 +1,223 @@
+"""``kplan search``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kplan.cli import options as o
+
+if TYPE_CHECKING:
+    from kplan.search.found import Verdict
+    from kplan.search.optimize import Found
+    from kplan.search.score import Tried
+
+DEFAULT_REPLICATIONS = 5
+
+
+def search(
+    scenario: Annotated[Path | None, typer.Argument(help="scenario YAML; flags win over it")] = None,
+    qps: o.Qps = None,
+    concurrency: o.Concurrency = None,
+    replay: o.Replay = None,
+    columns: o.Columns = None,
+    arrivals: o.Arrivals = None,
+    burstiness: o.Burstiness = None,
+    ramp_to_qps: o.RampTo = None,
+    think_s: o.ThinkS = None,
+    loads: Annotated[
+        str | None,
+        typer.Option("--loads", help="several requests/s at once: 4,8,64 (with --concurrency: clients)"),
+    ] = None,
+    family: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--family", help="policy to search, may be repeated: table, fixed, my.py:MyPolicy [table]"
+        ),
+    ] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option("--objective", help="tpot, ttft, throughput or cost; two give a Pareto front [tpot]"),
+    ] = None,
+    trials: Annotated[int, typer.Option("--trials", help="policies tried in all")] = 100,
+    width: Annotated[
+        float | None,
+        typer.Option("--width", help="stop when the best is known against the next best to this share"),
+    ] = None,
+    sampler: Annotated[
+        str | None, typer.Option("--sampler", help="tpe, nsga2, gp or cmaes [tpe; nsga2 of two objectives]")
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option("--storage", help="journal file or postgresql://... [runs/search/STUDY.journal]"),
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option("--study", help="name of the study [made of what is searched]")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="processes of this machine [one per core]")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="Dask scheduler whose workers are used: tcp://HOST:8786")
+    ] = None,
+    model: o.Model = None,
+    hardware: o.Hardware = None,
+    calibration: o.Calibration = None,
+    tp: o.Tp = None,
+    dp: o.Dp = None,
+    quantization: o.Quantization = None,
+    kv_cache_dtype: o.KvCacheDtype = None,
+    proposer: o.Proposer = None,
+    drafter: o.Drafter = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option("--workload", help="workload profile, may be repeated: all count alike [sharegpt]"),
+    ] = None,
+    traces: o.Traces = None,
+    engine: o.Engine = None,
+    async_scheduling: o.AsyncScheduling = None,
+    enforce_eager: o.EnforceEager = None,
+    slo_tpot_ms: o.SloTpot = None,
+    slo_ttft_ms: o.SloTtft = None,
+    replicas: o.Replicas = None,
+    router: o.Router = None,
+    max_k: o.MaxK = None,
+    requests: o.Requests = None,
+    replications: o.Replications = None,
+    seed: o.Seed = None,
+    prompt_tokens: o.PromptTokens = None,
+    output_tokens: o.OutputTokens = None,
+    max_num_seqs: o.MaxNumSeqs = None,
+    max_num_batched_tokens: o.MaxTokens = None,
+    max_model_len: o.MaxModelLen = None,
+    prefix_caching: o.PrefixCaching = None,
+    gpu_memory_utilization: o.GpuMemory = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for search.json and trials.parquet")
+    ] = None,
+    json: o.Json = False,
+) -> int:
+    """Search one or several policy families for the best one, over one load or many at once.
+
+    A search that was stopped, however, goes on where it was when the same command is given again; given on
+    several machines with one --storage postgresql://..., they share the trials.
+
+    Exit code 1 when no policy keeps up and meets the SLOs at every load.
+    """
+    flags = locals() | {"workload": workload[0] if workload else None}
+    from kplan.cli.output import print_json, progress
+    from kplan.errors import InputError
+
+    rates = () if loads is None else numbers("--loads", loads)
+    if rates and qps is None and concurrency is None and replay is None and scenario is None:
+        flags["qps"] = rates[0]
+    question = o.scenario_of(scenario, flags, {"replications": DEFAULT_REPLICATIONS})
+    if out is not None and out.exists() and not out.is_dir():
+        raise InputError("--out", str(out), "is a file", "name a folder")
+    with progress(json) as tell:
+        from kplan.search.found import judge, record, write
+        from kplan.search.optimize import FOLDER, Asked, optimize, study_name
+        from kplan.simulate.parallel import cores
+
+        asked = Asked(
+            families=tuple(family or ["table"]),
+            objectives=tuple(objective or ["tpot"]),
+            loads=rates,
+            workloads=tuple(workload or []),
+            trials=trials,
+            width=width,
+            sampler=sampler,
+            storage=storage,
+            study=study,
+            workers=workers if workers is not None else cores(),
+            cluster=cluster,
+        )
+        if storage is None:
+            asked.check()
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            asked = asked.stored(str(FOLDER / f"{study_name(question, asked)}.journal"))
+        found = optimize(question, asked, tell, lambda text: print(text, file=sys.stderr))
+        verdict = judge(found)
+        written = [] if out is None else write(found, verdict, out)
+    if json:
+        print_json(record(found, verdict) | {"files": [str(path) for path in written]})
+    else:
+        _show(found, verdict)
+        for path in written:
+            print(f"wrote {path}")
+    return 0 if verdict.best is not None else 1
+
+
+def numbers(option: str, text: str) -> tuple[float, ...]:
+    """The positive numbers of ``4,8,64``.
+
+    Raises:
+        InputError: one of them is none.
+    """
+    from kplan.errors import InputError
+
+    values = []
+    for part in text.split(","):
+        try:
+            values.append(float(part))
+        except ValueError:
+            raise InputError(option, part.strip(), "is no number", "write 4,8,64") from None
+    return tuple(values)
+
+
+COLUMNS = ("policy", "of greedy", "95%", "TPOT ms", "TTFT ms", "tok/s sustained", "mean K")
+
+
+def _show(found: Found, verdict: Verdict) -> None:
+    from kplan.cli.output import print_table
+    from kplan.search.found import against, gap, words
+
+    print(words(found, verdict))
+    trials = found.trials
+    stopped = f", {len(trials.pruned)} stopped early" if trials.pruned else ""
+    refused = f", {trials.refused} refused" if trials.refused else ""
+    kept = "" if found.storage is None else f"; study {found.study} in {found.storage}"
+    before = f" ({trials.found} of them found there)" if trials.found else ""
+    print(f"{trials.done} trials{before}{stopped}{refused} in {found.wall_s:.1f} s{kept}\n")
+    shown = [one for one in (verdict.best, verdict.runnable, verdict.lowest) if one is not None]
+    groups = (*shown, *verdict.front, *against(found))
+    rows = {one.policy: _row(found, one) for one in groups}
+    print_table(
+        f"{'; '.join(case.name for case in found.cases.all)}; {found.cases.replications} replications",
+        COLUMNS,
+        list(rows.values()),
+    )
+    if verdict.front:
+        print("on the front: " + ", ".join(one.policy for one in verdict.front))
+    chosen = verdict.runnable or verdict.best
+    if chosen is not None:
+        for objective in found.asked.objectives:
+            told = [(gap(found, chosen, one), one) for one in against(found)]
+            lines = [f"{one.policy} {told[objective]['verdict']}" for told, one in told if one is not chosen]
+            print(f"{objective} of {chosen.policy} against " + ", ".join(lines))
+    if found.importances:
+        told_shares = [f"{name} {share:.0%}" for name, share in list(found.importances.items())[:6]]
+        print(f"importance: {', '.join(told_shares)}")
+
+
+def _row(found: Found, tried: Tried) -> list[str]:
+    """One policy as a row of COLUMNS; its figures are means over the cases."""
+    import numpy as np
+
+    from kplan.search.score import ratio
+
+    one = ratio(tried, found.greedy, found.asked.objectives[0])
+    points = [point for row in tried.points for point in row]
+    return [
+        tried.policy
+        + ("" if tried.feasible else " (saturated)" if tried.overload > 0 else " (misses the SLO)"),
+        f"{one.mean:.4f}",
+        f"{one.ci95[0]:.4f}..{one.ci95[1]:.4f}" if one.ci95 else "-",
+        f"{np.mean([point.tpot_s for point in points]) * 1e3:.3f}",
+        f"{np.mean([point.ttft_s for point in points]) * 1e3:.1f}",
+        f"{np.mean([point.tok_s for point in points]):,.0f}",
+        f"{tried.mean_k:.2f}",
+    ]

@@ -1,0 +1,165 @@
+"""One interface for work on several processes or machines: a job is sent to every worker once, tasks follow.
+
+    with open_workers(job, workers=2) as workers:                          # processes of this machine
+        results = workers.map(tasks)
+    with open_workers(job, cluster="tcp://scheduler:8786") as workers:  # those of a Dask cluster
+        results = workers.map(tasks)
+
+A job is anything that pickles and has ``run(task)``: megabytes of profiles and requests are its attributes,
+a task is small. Results come in the order of the tasks, so that they do not depend on who ran what. A task
+whose worker is lost is run again, LOST times at most.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, TypeVar
+
+from kplan.errors import InputError, KplanError
+
+T = TypeVar("T")
+R = TypeVar("R")
+T_contra = TypeVar("T_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
+LOST = 3
+"""Times that workers may be lost under the same tasks before the search gives up."""
+
+
+class WorkersLostError(KplanError):
+    """Workers died again and again under the same tasks, or their cluster is gone."""
+
+
+class Job(Protocol[T_contra, R_co]):
+    """What every task shares; it is pickled once and stays with each worker."""
+
+    def run(self, task: T_contra, /) -> R_co:
+        """Do one task; it must not change the job."""
+        ...
+
+
+class Workers(Protocol[T_contra, R]):
+    """Workers that hold one job."""
+
+    def map(self, tasks: Sequence[T_contra], done: Callable[[], None] = ...) -> list[R]:
+        """The result of every task, in order; ``done`` is called as each one arrives.
+
+        Raises:
+            WorkersLostError: see there.
+            Exception: whatever the job raised.
+        """
+        ...
+
+
+def open_workers(
+    job: Job[T, R], workers: int = 1, cluster: str | None = None
+) -> AbstractContextManager[Workers[T, R]]:
+    """Workers that hold ``job``, for the length of a ``with``.
+
+    Args:
+        workers: processes of this machine.
+        cluster: address of a Dask scheduler, whose workers are used instead.
+
+    Raises:
+        InputError: fewer than one worker; Dask is not installed, its scheduler cannot be reached or has no
+            worker, or a worker runs other versions than this process.
+    """
+    if workers < 1:
+        raise InputError("workers", workers, "must be at least 1")
+    if cluster is None:
+        return _local(job, workers)
+    try:
+        from kplan.search.cluster import cluster_workers
+    except ImportError as error:
+        raise InputError(
+            "--cluster", cluster, f"needs Dask distributed ({error})", "pip install 'kplan[cluster]'"
+        ) from None
+    return cluster_workers(job, cluster)
+
+
+_JOB: ContextVar[Job[Any, Any]] = ContextVar("job")
+"""The job of this worker process; set once, when it starts."""
+
+
+class _LocalWorkers:
+    """Spawned processes, started anew when one of them dies.
+
+    They are spawned, not forked: the parent may hold the threads of a compiled kernel. The job goes through a
+    file: a worker that dies before it has read megabytes from its pipe would block the parent for ever.
+    """
+
+    def __init__(self, path: Path, workers: int) -> None:
+        self._path, self._workers = path, workers
+        self._pool = self._start()
+
+    def map(self, tasks: Sequence[Any], done: Callable[[], None] = lambda: None) -> list[Any]:
+        results: dict[int, Any] = {}
+        lost = 0
+        while len(results) < len(tasks):
+            try:
+                futures = {
+                    self._pool.submit(_run, task): i for i, task in enumerate(tasks) if i not in results
+                }
+                for future in as_completed(futures):
+                    results[futures[future]] = future.result()
+                    done()
+            except BrokenProcessPool as error:
+                lost += 1
+                if lost > LOST:
+                    raise WorkersLostError(
+                        f"worker processes died {lost} times under the same tasks"
+                    ) from error
+                self._pool.shutdown(wait=False)
+                self._pool = self._start()
+        return [results[i] for i in range(len(tasks))]
+
+    def close(self) -> None:
+        """End the processes; what they have not begun is dropped."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _start(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            self._workers, get_context("spawn"), initializer=_initialize, initargs=(self._path,)
+        )
+
+
+@contextmanager
+def _local(job: Job[T, R], workers: int) -> Iterator[Workers[T, R]]:
+    with TemporaryDirectory(prefix="kplan-") as folder:
+        path = Path(folder) / "job"
+        path.write_bytes(pickle.dumps(job))
+        pool = _LocalWorkers(path, workers)
+        try:
+            yield pool
+        finally:
+            pool.close()
+
+
+def _initialize(path: Path) -> None:
+    """Give a fresh worker its job; an interrupt is the parent's, and it ends with the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _JOB.set(pickle.loads(path.read_bytes()))
+
+
+def _end_with_parent() -> None:
+    """A killed parent closes nothing that its workers read, so that they would wait for it for ever."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _run(task: Any) -> Any:
+    return _JOB.get().run(task)

@@ -1,0 +1,128 @@
+"""Policy families: a class and the ranges of its parameters, as an Optuna search space."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import optuna
+
+from kplan.errors import InputError
+from kplan.policy_args import write_args
+from kplan.registry import PolicySpec, parse_policy, policy_class
+from kplan.space import Choice, FloatRange, IntRange, Limits, Range, Searchable, SearchSpace, Value
+
+FAMILY = "family"
+"""Name of the parameter that chooses among several families."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A policy class with its ranges; ``base`` is the text that names it."""
+
+    base: str
+    cls: type[Any]
+    space: SearchSpace
+
+    def spec(self, params: Mapping[str, Value]) -> PolicySpec:
+        """The policy of one value for every parameter.
+
+        Raises:
+            InputError: the class refuses the values.
+        """
+        kwargs = self.cls.from_params(params) if issubclass(self.cls, Searchable) else params
+        return parse_policy(write_args(self.base, kwargs))
+
+
+def read_family(text: str, limits: Limits) -> Family:
+    """The family that ``text`` names: a registered policy, ``module:Class`` or ``file.py:Class``.
+
+    Raises:
+        InputError: no such policy, or one without a range to search.
+    """
+    base, cls = policy_class(text)
+    space = cls.search_space(limits) if issubclass(cls, Searchable) else _annotated(cls)
+    if not space.ranges:
+        raise InputError(
+            "--family", text, "declares no range to search",
+            "annotate its constructor: k: Annotated[int, IntRange(0, 7)] = 3 (kplan.space)",
+        )  # fmt: skip
+    return Family(base, cls, space)
+
+
+def _annotated(cls: type[Any]) -> SearchSpace:
+    """The ranges in the annotations of a constructor, and its defaults."""
+    hints = typing.get_type_hints(cls.__init__, include_extras=True)
+    parameters = inspect.signature(cls).parameters
+    ranges: dict[str, Range] = {}
+    for name in parameters:
+        if typing.get_origin(hints.get(name)) is Annotated:
+            found = [
+                one for one in hints[name].__metadata__ if isinstance(one, (IntRange, FloatRange, Choice))
+            ]
+            ranges.update((name, one) for one in found[:1])
+    missing = [
+        name
+        for name, parameter in parameters.items()
+        if name not in ranges
+        and parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if missing:
+        raise InputError("--family", cls.__name__, f"{missing[0]} has neither a range nor a default")
+    defaults = {name: parameters[name].default for name in ranges}
+    first = {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
+    return SearchSpace(ranges, first)
+
+
+@dataclass(frozen=True)
+class Space:
+    """Several families as one search space: which one, then its own parameters."""
+
+    families: Sequence[Family]
+
+    def first(self) -> list[dict[str, Value]]:
+        """The parameters that are tried first, one set for each family."""
+        return [self._named(family, family.space.first) for family in self.families]
+
+    def spec(self, trial: optuna.Trial, before: Callable[[str], None] = lambda _: None) -> PolicySpec:
+        """Let the study choose a policy.
+
+        Args:
+            before: called with the name of every parameter that is about to be chosen.
+
+        Raises:
+            InputError: its class refuses the values.
+        """
+        family = self.families[0]
+        if len(self.families) > 1:
+            before(FAMILY)
+            names = [one.base for one in self.families]
+            family = self.families[names.index(trial.suggest_categorical(FAMILY, names))]
+        params = {}
+        for name, one in family.space.ranges.items():
+            before(self._prefix(family) + name)
+            params[name] = _suggest(trial, self._prefix(family) + name, one)
+        return family.spec(params)
+
+    def _named(self, family: Family, params: Mapping[str, Value]) -> dict[str, Value]:
+        chosen: dict[str, Value] = {FAMILY: family.base} if len(self.families) > 1 else {}
+        return chosen | {self._prefix(family) + name: value for name, value in params.items()}
+
+    def _prefix(self, family: Family) -> str:
+        return f"{family.base}." if len(self.families) > 1 else ""
+
+
+def _suggest(trial: optuna.Trial, name: str, one: Range) -> Value:
+    match one:
+        case IntRange(low, high):
+            return trial.suggest_int(name, low, high)
+        case FloatRange(low, high, log):
+            return trial.suggest_float(name, low, high, log=log)
+        case Choice(values):
+            chosen = trial.suggest_categorical(name, values)
+            assert chosen is not None
+            return chosen

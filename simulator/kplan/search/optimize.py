@@ -1,0 +1,224 @@
+"""``kplan search``: the best policy of one or several families over every load and workload asked for."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+from kplan.config.scenario import Scenario
+from kplan.errors import InputError
+from kplan.provenance import digest, file_digest, versions
+from kplan.registry import parse_policy
+from kplan.search.cases import Cases, greedy_spec, make_cases
+from kplan.search.evaluate import check_room
+from kplan.search.executor import open_workers
+from kplan.search.families import Space, read_family
+from kplan.search.samplers import check_sampler
+from kplan.search.score import FIGURES, Tried
+from kplan.search.storage import Patience, check_identity, opened, shown
+from kplan.search.study import Rules, Searching, Trials, measure
+from kplan.space import Limits
+
+FOLDER = Path("runs") / "search"
+"""Where journal files go that nobody names."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to search, and by which means.
+
+    Attributes:
+        families: policy classes, as ``--policy`` names them.
+        objectives: one or two of kplan.search.score.FIGURES; two give a Pareto front.
+        loads: requests/s (or clients) in place of the scenario's own.
+        workloads: in place of the scenario's own.
+        trials: how many the study shall have, over all coordinators and runs.
+        width: stop early when the paired interval of the best against the next best is narrower.
+        sampler: tpe, nsga2, gp or cmaes; None: tpe for one objective, nsga2 for two.
+        storage: a journal file or ``postgresql://...``; None: memory.
+        study: its name there; None: one made of what is searched.
+        workers: processes of this machine; not used with a ``cluster``, the address of a Dask scheduler.
+    """
+
+    families: tuple[str, ...] = ("table",)
+    objectives: tuple[str, ...] = ("tpot",)
+    loads: tuple[float, ...] = ()
+    workloads: tuple[str, ...] = ()
+    trials: int = 100
+    width: float | None = None
+    sampler: str | None = None
+    storage: str | None = None
+    study: str | None = None
+    workers: int = 1
+    cluster: str | None = None
+
+    def check(self) -> None:
+        """Refuse what is no search.
+
+        Raises:
+            InputError: see there.
+        """
+        for name in self.objectives:
+            if name not in FIGURES:
+                raise InputError("--objective", name, "is not known", f"choose from {', '.join(FIGURES)}")
+        if not 1 <= len(set(self.objectives)) == len(self.objectives) <= 2:
+            raise InputError("--objective", ", ".join(self.objectives), "must be one, or two that differ")
+        if set(self.objectives) == {"throughput", "cost"}:
+            raise InputError(
+                "--objective", "throughput, cost", "are one thing on a given number of GPUs", "leave one out"
+            )
+        if self.trials < 1:
+            raise InputError("trials", self.trials, "must be at least 1")
+        if self.width is not None and not self.width > 0:
+            raise InputError("--width", self.width, "must be above 0", "0.01 is one percent")
+        check_sampler(self.chosen_sampler, len(self.objectives), len(self.families))
+
+    def stored(self, storage: str) -> Asked:
+        """The same with its study kept at ``storage``."""
+        return replace(self, storage=storage)
+
+    @property
+    def chosen_sampler(self) -> str:
+        """The sampler, where none is asked for the one that fits."""
+        return self.sampler or ("tpe" if len(self.objectives) == 1 else "nsga2")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        references: no speculation and every fixed K, measured on the same requests.
+        oracle: the bound, measured on them too.
+        importances: share of the first objective's spread by parameter; empty with too few trials.
+        storage, study: where the study is.
+    """
+
+    scenario: Scenario
+    asked: Asked
+    cases: Cases
+    greedy: Tried
+    references: tuple[Tried, ...]
+    oracle: Tried
+    trials: Trials
+    importances: dict[str, float]
+    storage: str | None
+    study: str
+    identity: dict[str, Any]
+    wall_s: float
+
+    @property
+    def all(self) -> tuple[Tried, ...]:
+        """Every policy that may be chosen, once."""
+        tried = (self.greedy, *self.references, *self.trials.measured)
+        return tuple({one.policy: one for one in tried}.values())
+
+
+def optimize(
+    scenario: Scenario,
+    asked: Asked,
+    tell: Callable[[str], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
+) -> Found:
+    """Search the families for the best policy over all cases.
+
+    The same arguments give the same trials and the same best, whatever the workers. A script that calls this
+    needs the usual ``if __name__ == "__main__":``, for local workers import it.
+
+    Args:
+        tell: told how far it is; warn: told of outages.
+
+    Raises:
+        InputError: something asked for that is not there or does not fit, see :meth:`Asked.check`,
+            kplan.search.cases, families, storage and executor; a study that searches something else.
+    """
+    start_s = time.perf_counter()
+    asked.check()
+    tell("loading profiles, pricing steps and drawing requests")
+    cases, limits = make_cases(scenario, asked.loads, asked.workloads)
+    space = Space([read_family(one, limits) for one in dict.fromkeys(asked.families)])
+    identity, name = _identity(scenario, asked), study_name(scenario, asked)
+    storage = None if asked.storage is None else shown(asked.storage)
+    rules = Rules(asked.objectives, asked.trials, asked.chosen_sampler, scenario.seed, asked.width)
+    patience = Patience(warn, str(storage))
+    with opened(asked.storage) as where, open_workers(cases, asked.workers, asked.cluster) as workers:
+        study = _open_study(where, name, len(asked.objectives))
+        check_identity(study, identity)
+        tell("measuring the greedy table, no speculation, every fixed K and the oracle")
+        texts = _reference_texts(cases, limits)
+        greedy, oracle, *others = measure(cases, workers, texts, range(cases.replications))
+        searching = Searching(study, cases, workers, space, rules, (greedy, *others), patience, tell)
+        trials = searching.run()
+        importances = patience(lambda: _importances(study))
+    return Found(
+        scenario=scenario,
+        asked=asked,
+        cases=cases,
+        greedy=greedy,
+        references=tuple(others),
+        oracle=oracle,
+        trials=trials,
+        importances=importances,
+        storage=storage,
+        study=name,
+        identity=identity,
+        wall_s=time.perf_counter() - start_s,
+    )
+
+
+def study_name(scenario: Scenario, asked: Asked) -> str:
+    """The name asked for, or one made of what is searched: the same search has the same."""
+    return asked.study or f"search-{digest(_identity(scenario, asked))}"
+
+
+def _reference_texts(cases: Cases, limits: Limits) -> list[str]:
+    specs = [greedy_spec(limits), parse_policy("oracle"), parse_policy("off")]
+    specs += [parse_policy(f"fixed:{k}") for k in range(1, limits.max_k + 1)]
+    for case in cases.all:
+        check_room(case.setup, specs)
+    return list(dict.fromkeys(spec.text for spec in specs))
+
+
+def _open_study(where: optuna.storages.BaseStorage, name: str, objectives: int) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna.create_study(
+        storage=where, study_name=name, load_if_exists=True, directions=["minimize"] * objectives
+    )
+
+
+def _identity(scenario: Scenario, asked: Asked) -> dict[str, Any]:
+    """What makes a search another one: what is searched and on what, not by which means."""
+    files = [scenario.replay, scenario.traces]
+    files += [Path(str(one)) for one in (scenario.model, scenario.hardware, scenario.calibration)]
+    files += [Path(str(one)) for one in (scenario.drafter, *(asked.workloads or (scenario.workload,)))]
+    files += [Path(one.rpartition(":")[0]) for one in asked.families]
+    read = sorted({file_digest(one) for one in files if one is not None and one.is_file()})
+    kept = scenario.model_dump(mode="json", exclude={"policy", "workload", "replay", "traces"})
+    return {
+        "scenario": digest({"scenario": kept, "files": read}),
+        "loads": [f"{one:g}" for one in asked.loads],
+        "workloads": list(asked.workloads or (scenario.workload,)),
+        "families": list(dict.fromkeys(asked.families)),
+        "objectives": list(asked.objectives),
+        "versions": versions() | {"optuna": optuna.__version__},
+    }
+
+
+def _importances(study: optuna.Study) -> dict[str, float]:
+    """Of the first objective's value, by PED-ANOVA; empty where too few trials differ."""
+    trials = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    if len({trial.values[0] for trial in trials}) < 2:
+        return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it reminds of the direction, which is ours
+        return optuna.importance.get_param_importances(
+            study,
+            evaluator=optuna.importance.PedAnovaImportanceEvaluator(),
+            target=lambda trial: trial.values[0],
+        )

@@ -1,0 +1,105 @@
+"""Families: search spaces out of annotations, and out of the load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+
+from kplan.errors import InputError
+from kplan.search.families import FAMILY, Space, read_family
+from kplan.space import Choice, FloatRange, IntRange, Limits
+
+LIMITS = Limits(max_k=5, max_batch=40, greedy=((1, 4), (21, 2)))
+
+OWN = """
+from typing import Annotated
+from kplan.space import Choice, FloatRange, IntRange
+
+class Own:
+    def __init__(self, k: Annotated[int, IntRange(1, 3)] = 2,
+                 calm: Annotated[float, FloatRange(1, 99, log=True)] = 9.0,
+                 mode: Annotated[str, Choice(("a", "b"))] = "b", fixed: int = 7) -> None:
+        if mode == "a" and k == 3:
+            raise ValueError("mode a takes no k of 3")
+        self.k = k
+
+    def choose_k(self, step):
+        return self.k
+
+class Bare:
+    def choose_k(self, step):
+        return 1
+
+class Needs:
+    def __init__(self, name: str, k: Annotated[int, IntRange(1, 3)]) -> None: ...
+    def choose_k(self, step):
+        return 1
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    (tmp_path / "my.py").write_text(OWN, encoding="utf-8")
+    return str(tmp_path / "my.py")
+
+
+def test_a_table_has_a_k_for_every_tier_and_begins_with_the_greedy_one() -> None:
+    family = read_family("table", LIMITS)
+    assert family.space.ranges == {f"k_from_{b}": IntRange(0, 5) for b in (1, 9, 17, 21, 33)}
+    assert list(family.space.first.values()) == [4, 4, 4, 2, 2]
+    assert family.spec(family.space.first).text == "table:1-20=4,21-=2"
+    ks = {"k_from_1": 3, "k_from_9": 3, "k_from_17": 0, "k_from_21": 5, "k_from_33": 5}
+    assert family.spec(ks).text == "table:1-16=3,17-20=0,21-=5"
+
+
+def test_fixed_is_searched_up_to_the_largest_k() -> None:
+    family = read_family("fixed", LIMITS)
+    assert family.space.ranges == {"k": IntRange(0, 5)}
+    assert family.spec({"k": 2}).text == "fixed:2"
+
+
+def test_annotations_of_a_users_class_are_its_space_and_its_defaults_come_first(own: str) -> None:
+    family = read_family(f"{own}:Own", LIMITS)
+    assert family.space.ranges == {
+        "k": IntRange(1, 3),
+        "calm": FloatRange(1, 99, log=True),
+        "mode": Choice(("a", "b")),
+    }
+    assert family.space.first == {"k": 2, "calm": 9.0, "mode": "b"}
+    spec = family.spec({"k": 1, "calm": 2.5, "mode": "a"})
+    assert spec.text == f"{own}:Own:k=1,calm=2.5,mode=a"
+    assert spec.kwargs == {"k": 1, "calm": 2.5, "mode": "a"}
+
+
+def test_several_families_share_a_study_and_each_is_begun(own: str) -> None:
+    space = Space([read_family("table", LIMITS), read_family(f"{own}:Own", LIMITS)])
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    for params in space.first():
+        study.enqueue_trial(params)
+    texts = [space.spec(study.ask()).text for _ in range(2)]
+    assert texts == ["table:1-20=4,21-=2", f"{own}:Own:k=2,calm=9.0,mode=b"]
+    trial = study.ask()
+    chosen = space.spec(trial).text
+    assert chosen.startswith(str(trial.params[FAMILY]))
+
+
+@pytest.mark.parametrize(
+    ("family", "told"),
+    [
+        ("nosuch", "no policy is called 'nosuch'"),
+        ("fixed:3", "names one policy, not its class; write fixed"),
+        ("off", "declares no range to search"),
+        ("{own}:Bare", "declares no range to search"),
+        ("{own}:Needs", "name has neither a range nor a default"),
+    ],
+)
+def test_what_cannot_be_searched_is_one_line(own: str, family: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        read_family(family.format(own=own), LIMITS)
+
+
+def test_parameters_that_a_class_refuses_are_its_own_line(own: str) -> None:
+    with pytest.raises(InputError, match="mode a takes no k of 3"):
+        read_family(f"{own}:Own", LIMITS).spec({"k": 3, "calm": 1.0, "mode": "a"})
