@@ -95,6 +95,8 @@ def test_figures_are_no_traces_and_are_told_as_flags_of_a_fit(tmp_path: Path) ->
     flags = "--per-position 0.6000,0.3000,0.2000 --kind marginal --k 3"
     with pytest.raises(InputError, match=rf"holds figures \(histogram\) and no trace; .*{flags}"):
         load_traces(tmp_path / "f.json")
+    with pytest.raises(InputError, match="--proposer: got 'eagle', the file says it itself"):
+        load_acceptance(tmp_path / "f.json", options=EAGLE)
 
 
 def bench(tmp_path: Path, record: dict[str, Any], *, pretty: bool = False) -> Any:
