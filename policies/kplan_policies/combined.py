@@ -187,8 +187,11 @@ class BestExpected:
         self._unseen[examined.any(axis=1)] = 0
 
 
-def _longest_lookup(drafts: I64, model: int) -> tuple[I64, I64]:
-    """(B,) the lookup with the most of ``drafts`` (P, B), the first on a tie, and how many they are."""
+def _longest_lookup(drafts: I64, model: int) -> tuple[I64 | int, I64]:
+    """The lookup with the most of ``drafts`` (P, B), the first on a tie, (B,) or the only one, and (B,) how
+    many they are."""
+    if len(drafts) == 2:
+        return 1 - model, drafts[1 - model]
     lookups = np.where(np.arange(len(drafts)) == model, -1, drafts.T)
     best = lookups.argmax(axis=1)
     return best, drafts[best, np.arange(len(best))]
