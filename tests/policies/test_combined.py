@@ -89,7 +89,7 @@ def test_best_expected_counts_what_was_examined() -> None:
     policy.choose_k(two(np.array([2, 2, 1, 1]), np.full(4, 2), max_k=2))
     told = outcome([0, 1, 2, 3], [2, 2, 1, 1], [2, 1, 1, 0])
     policy.observe(replace(told, proposer=np.zeros(4, np.int64)))
-    expected = policy.expected(2)
+    expected = policy.expected()
     first, second = 1.75 / 2.5, 0.5
     np.testing.assert_allclose(expected[LOOKUP], [0, first, first + first * second])
     np.testing.assert_allclose(expected[MODEL], [0, 0.5, 0.75])
