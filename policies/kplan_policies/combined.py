@@ -45,8 +45,8 @@ class CombinedOracle:
         depths = np.arange(step.max_k + 1)
         reached = np.minimum(drafted, depths[:, None])
         drafts = reached > looked
-        tokens = step.batch + np.where(drafts, reached, looked).sum(axis=1)
-        seconds = step.cost.seconds_of_mixes(tokens, depths, drafts.sum(axis=1))
+        tokens = step.batch + np.maximum(reached, looked).sum(axis=1)
+        seconds = step.cost.seconds_of_mixes(tokens, depths, np.count_nonzero(drafts, axis=1))
         cut = int(np.argmax(tokens / seconds))
         return np.where(drafts[cut], model, best_lookup), np.where(drafts[cut], reached[cut], looked)
 

@@ -115,6 +115,39 @@ def test_best_expected_finds_the_proposer_that_is_right(good: int, bad: int) -> 
     assert 0 < used[bad] < 0.06 * 200 * batch, "it is tried again, and no more than that"
 
 
+def test_best_expected_cuts_a_long_match_and_the_drafter_s_passes_apart() -> None:
+    """At 0.7 a match of 7 is worth 0.7 + .. + 0.7^7 = 2.14, which costs 0.07 ms; a pass costs 1 ms of 10.
+
+    Expected tokens by depth: 4.14, 4.84, 5.33, 5.67 over 10.09, 11.10, 12.11, 13.12 ms: 2 passes are best.
+    """
+    cost = PricedByK(tuple(0.010 + 0.001 * k for k in range(8)), token_s=1e-5)
+    step = two(np.array([7, 0]), np.array([7, 7]), cost=cost)
+    proposer, k = BestExpected(start_acceptance=0.7).choose_k(step)
+    assert proposer.tolist() == [LOOKUP, MODEL]
+    assert k.tolist() == [7, 2]
+
+
+def test_best_expected_tries_a_proposer_again_only_where_it_offers_a_token() -> None:
+    """A match of one token is worth less than the model's drafts, so the lookup is not used by itself."""
+    cost = PricedByK(tuple(0.010 + 0.0002 * k for k in range(8)))
+    policy, model = BestExpected(probe_every=8), np.array([7, 7])
+
+    def chosen(matched: list[int]) -> tuple[list[int], list[int]]:
+        proposer, k = policy.choose_k(two(np.array(matched), model, cost=cost))
+        told = outcome([0, 1], k, np.minimum(k, 3))
+        policy.observe(replace(told, proposer=proposer))
+        return proposer.tolist(), k.tolist()
+
+    used = [chosen([0, 1])[0] for _ in range(8)]
+    assert used == [[MODEL, MODEL]] * 8
+    assert chosen([0, 0])[0] == [MODEL, MODEL]
+    proposer, k = chosen([0, 1])
+    assert proposer == [MODEL, LOOKUP]
+    assert k[0] > 1
+    assert k[1] == 1
+    assert chosen([0, 1])[0] == [MODEL, MODEL]
+
+
 def test_best_expected_drafts_nothing_where_drafts_cost_more_than_they_give() -> None:
     cost = PricedByK(tuple(0.010 + 0.010 * k for k in range(8)), token_s=0.01)
     policy = BestExpected(start_acceptance=0.2)
