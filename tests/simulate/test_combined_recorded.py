@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 from numpy.typing import NDArray
 
 from kplan.acceptance import load_traces, save_traces
