@@ -155,8 +155,8 @@ class BestExpected:
         worth = self.expected()
         lookup, matched = _longest_lookup(step.offered, model)
         # requests are alike that matched as much with the same lookup: sums are over cells, not requests
-        cell = lookup * depths + matched
-        requests = np.bincount(cell[step.offered[model] > 0], minlength=proposers * depths)
+        cell, proposes = lookup * depths + matched, step.offered[model] > 0
+        requests = np.bincount(cell[proposes], minlength=proposers * depths)
         found = worth.take(self._found)
         nobody = np.zeros(depths, np.int64)
         seconds = step.cost.seconds_of_mixes(step.batch + self._looked @ requests, nobody, nobody)
@@ -167,18 +167,21 @@ class BestExpected:
         verified = np.where(drafts, deep[:, None], looked) @ requests
         seconds = step.cost.seconds_of_mixes(step.batch + verified, deep, drafts @ requests)
         depth = int(np.argmax((step.batch + np.maximum(gained, found) @ requests) / seconds))
-        by_model = drafts[depth][cell]
+        by_model = drafts[depth][cell] & proposes
         proposer = np.where(by_model, model, lookup)
         return self._tried_again(step.offered, proposer, np.where(by_model, depth, looked[cell]))
 
     def _tried_again(self, offered: I64, proposer: I64, k: I64) -> tuple[I64, I64]:
         """The choice, with a token of the proposer unseen for longest where that is too long ago."""
         self._unseen += 1
-        tried = int(np.argmax(self._unseen))
-        if self._unseen[tried] <= self.probe_every or not (has := offered[tried] > 0).any():
+        if self._unseen.max() <= self.probe_every:
+            return proposer, k
+        has = offered > 0
+        tried = int(np.argmax(np.where(has.any(axis=1), self._unseen, 0)))
+        if self._unseen[tried] <= self.probe_every:
             return proposer, k
         self._unseen[tried] = 0
-        return np.where(has, tried, proposer), np.where(has, 1, k)
+        return np.where(has[tried], tried, proposer), np.where(has[tried], 1, k)
 
     def expected(self) -> F64:
         """(P, max_k + 1) drafts that each proposer's first K are expected to have accepted."""

@@ -148,6 +148,31 @@ def test_best_expected_tries_a_proposer_again_only_where_it_offers_a_token() -> 
     assert chosen([0, 1])[0] == [MODEL, MODEL]
 
 
+def test_a_lookup_without_matches_does_not_keep_the_model_drafter_from_being_tried_again() -> None:
+    """Drafts of the model cost more than they give, one lookup is used, the other never matches."""
+    cost = PricedByK((0.010, *(0.1 for _ in range(7))))
+    offered = np.array([[0, 0], [5, 5], [7, 7]])
+    step = replace(
+        two(offered[1], offered[2], cost=cost),
+        proposers=("suffix", "ngram", "eagle3"),
+        lookups=(True, True, False),
+        offered=offered,
+    )
+    policy, tried = BestExpected(probe_every=8), []
+    for _ in range(12):
+        proposer, k = policy.choose_k(step)
+        policy.observe(replace(outcome([0, 1], k, k), proposer=proposer))
+        tried.append(set(proposer.tolist()))
+    assert tried == [{1}] * 8 + [{2}] + [{1}] * 3
+
+
+def test_best_expected_drafts_nothing_for_who_proposes_nothing() -> None:
+    """A prompt that is not whole yet: no proposer has a draft for it."""
+    _, k = BestExpected().choose_k(two(np.array([0, 0]), np.array([0, 7])))
+    assert k[0] == 0
+    assert k[1] > 0
+
+
 def test_best_expected_drafts_nothing_where_drafts_cost_more_than_they_give() -> None:
     cost = PricedByK(tuple(0.010 + 0.010 * k for k in range(8)), token_s=0.01)
     policy = BestExpected(start_acceptance=0.2)
