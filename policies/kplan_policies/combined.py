@@ -45,8 +45,8 @@ class CombinedOracle:
         depths = np.arange(step.max_k + 1)
         reached = np.minimum(drafted, depths[:, None])
         drafts = reached > looked
-        tokens = step.batch + np.where(drafts, reached, looked).sum(axis=1)
-        seconds = step.cost.seconds_of_mixes(tokens, depths, drafts.sum(axis=1))
+        tokens = step.batch + np.maximum(reached, looked).sum(axis=1)
+        seconds = step.cost.seconds_of_mixes(tokens, depths, np.count_nonzero(drafts, axis=1))
         cut = int(np.argmax(tokens / seconds))
         return np.where(drafts[cut], model, best_lookup), np.where(drafts[cut], reached[cut], looked)
 
@@ -91,17 +91,17 @@ class MatchElse:
 
 
 class BestExpected:
-    """The proposers and the depth with the most expected tokens per second for the batch.
+    """The proposers and the depths with the most expected tokens per second for the batch.
 
     Of each proposer it keeps the chance that the draft at each depth is accepted once those before it were:
     accepted over examined drafts at that depth, summed over the batch and decayed by ``1 - weight`` per step
-    that examined any. At a cut K a request expects from a lookup what its first min(match, K) drafts are
-    worth, and from the model drafter what K are; it takes the one that is worth more, the lookup on a tie.
-    The cuts are priced with the model drafter and without it, and the best rate wins, the smaller cut on a
-    tie.
+    that examined any. Lookups and the model drafter are cut at depths of their own, for a looked-up token
+    costs its verification alone and a drafted one a pass too: the lookups' cut has the best rate where nobody
+    drafts with the model, and given that, the model drafter's depth has; the smaller one on a tie. A request
+    takes the proposer whose drafts are worth more at these depths, the lookup on a tie.
 
-    A proposer that is not used is not observed: after ``probe_every`` steps without it, one step drafts with
-    it, a token per request at least.
+    A proposer that is not used is not observed: after ``probe_every`` steps without it, a token of it is
+    tried for every request that it offers one.
 
     Args:
         weight: weight of the newest observed step in the running counts.
@@ -113,7 +113,7 @@ class BestExpected:
     """
 
     info: ClassVar[PolicyInfo] = PolicyInfo(
-        summary="the proposers and depth with the most expected tokens per second, by recent acceptance",
+        summary="the proposers and depths with the most expected tokens per second, by recent acceptance",
         source="kplan; SmartSpec's greedy rule (arXiv:2406.14066) over several proposers",
         why_not=WHY_NOT,
         combines=True,
@@ -128,73 +128,88 @@ class BestExpected:
         self.weight = checked_float("weight", weight, 0.001, 1.0)
         self.start_acceptance = checked_float("start_acceptance", start_acceptance, 0.0, 1.0)
         self.probe_every = checked_int("probe_every", probe_every, 1)
-        self._accepted: F64 = np.zeros((0, 0))  # (P, max_k) by depth
-        self._examined: F64 = np.zeros((0, 0))
+        self._counts: F64 = np.zeros((2, 0, 0))  # (2, P, max_k) accepted and examined, by depth
         self._unseen: I64 = np.zeros(0, np.int64)  # (P,) steps since each was observed
+        self._looked: I64 = np.zeros((0, 0), np.int64)  # by cut and cell (see _start), drafts ...
+        self._found: I64 = np.zeros((0, 0), np.int64)  # ... and where ``expected`` says what they are worth
 
     @property
     def text(self) -> str:
         """``best-expected``, with the values that are not the default's."""
         return policy_text("best-expected", self)
 
-    def choose_k(self, step: StepView) -> tuple[I64 | int, I64 | int]:
-        """(B,) proposers and (B,) K, or one of each for all when a proposer is tried again."""
-        max_k, model = step.max_k, step.lookups.index(False)
-        if self._accepted.shape != (len(step.proposers), max_k):
-            self._examined = np.ones((len(step.proposers), max_k))
-            self._accepted = self.start_acceptance * self._examined
-            self._unseen = np.zeros(len(step.proposers), np.int64)
-        self._unseen += 1
-        tried = int(np.argmax(self._unseen))
-        if self._unseen[tried] > self.probe_every:
-            self._unseen[tried] = 0
-            return tried, min(1, max_k)
-        worth = self.expected(max_k)
-        cuts = np.arange(max_k + 1)
-        best_lookup, matched = _longest_lookup(step.offered, model)
-        looked = np.minimum(matched, cuts[:, None])
-        found = worth[best_lookup, looked]
-        drafts = (worth[model][:, None] > found) & (step.offered[model] > 0)
-        # with the model drafter at every cut, then without it
-        drafting = np.concatenate((drafts.sum(axis=1), np.zeros(max_k + 1, np.int64)))
-        verified = np.concatenate((np.where(drafts, cuts[:, None], looked).sum(axis=1), looked.sum(axis=1)))
-        gained = np.where(drafts, worth[model][:, None], found).sum(axis=1)
-        expected = step.batch + np.concatenate((gained, found.sum(axis=1)))
-        seconds = step.cost.seconds_of_mixes(step.batch + verified, np.concatenate((cuts, cuts)), drafting)
-        best = int(np.argmax(expected / seconds))
-        cut, by_model = best % (max_k + 1), best <= max_k
-        if not by_model:
-            return best_lookup, looked[cut]
-        return np.where(drafts[cut], model, best_lookup), np.where(drafts[cut], cut, looked[cut])
+    def _start(self, proposers: int, max_k: int) -> None:
+        """Begin without observations. A cell is a proposer and a number of tokens that it matched."""
+        self._counts = np.ones((2, proposers, max_k))
+        self._counts[0] = self.start_acceptance
+        self._unseen = np.zeros(proposers, np.int64)
+        depths = np.arange(max_k + 1)
+        self._looked = np.minimum(np.tile(depths, proposers), depths[:, None])
+        self._found = self._looked + np.repeat(np.arange(proposers) * len(depths), len(depths))
 
-    def expected(self, max_k: int) -> F64:
+    def choose_k(self, step: StepView) -> tuple[I64, I64]:
+        """(B,) proposers and (B,) K."""
+        proposers, depths, model = len(step.proposers), step.max_k + 1, step.lookups.index(False)
+        if self._counts.shape[1:] != (proposers, step.max_k):
+            self._start(proposers, step.max_k)
+        worth = self.expected()
+        lookup, matched = _longest_lookup(step.offered, model)
+        # requests are alike that matched as much with the same lookup: sums are over cells, not requests
+        cell, proposes = lookup * depths + matched, step.offered[model] > 0
+        requests = np.bincount(cell[proposes], minlength=proposers * depths)
+        found = worth.take(self._found)
+        nobody = np.zeros(depths, np.int64)
+        seconds = step.cost.seconds_of_mixes(step.batch + self._looked @ requests, nobody, nobody)
+        cut = int(np.argmax((step.batch + found @ requests) / seconds))
+        found, looked = found[cut], self._looked[cut]
+        deep, gained = np.arange(depths), worth[model][:, None]
+        drafts = gained > found
+        verified = np.where(drafts, deep[:, None], looked) @ requests
+        seconds = step.cost.seconds_of_mixes(step.batch + verified, deep, drafts @ requests)
+        depth = int(np.argmax((step.batch + np.maximum(gained, found) @ requests) / seconds))
+        by_model = drafts[depth][cell] & proposes
+        proposer = np.where(by_model, model, lookup)
+        return self._tried_again(step.offered, proposer, np.where(by_model, depth, looked[cell]))
+
+    def _tried_again(self, offered: I64, proposer: I64, k: I64) -> tuple[I64, I64]:
+        """The choice, with a token of the proposer unseen for longest where that is too long ago."""
+        self._unseen += 1
+        if self._unseen.max() <= self.probe_every:
+            return proposer, k
+        has = offered > 0
+        tried = int(np.argmax(np.where(has.any(axis=1), self._unseen, 0)))
+        if self._unseen[tried] <= self.probe_every:
+            return proposer, k
+        self._unseen[tried] = 0
+        return np.where(has[tried], tried, proposer), np.where(has[tried], 1, k)
+
+    def expected(self) -> F64:
         """(P, max_k + 1) drafts that each proposer's first K are expected to have accepted."""
-        worth = np.zeros((len(self._accepted), max_k + 1))
-        np.cumsum(np.cumprod(self._accepted / self._examined, axis=1), axis=1, out=worth[:, 1:])
+        accepted, examined = self._counts
+        worth = np.zeros((accepted.shape[0], accepted.shape[1] + 1))
+        np.cumsum(np.cumprod(accepted / examined, axis=1), axis=1, out=worth[:, 1:])
         return worth
 
     def observe(self, outcome: StepOutcome) -> None:
         """Add the step's accepted and examined drafts, by proposer and depth, to the running counts."""
-        proposers, max_k = self._accepted.shape
-        width = max_k + 2
+        _, proposers, max_k = self._counts.shape
+        width = max_k + 1
         row = outcome.proposer * width
         # a draft at depth j is examined where j - 1 were accepted and j proposed
-        accepted = _at_least(row + outcome.accepted, proposers, width)
-        examined = _at_least(row + np.minimum(outcome.proposed, outcome.accepted + 1), proposers, width)
-        kept = np.where(examined > 0, 1 - self.weight, 1.0)
-        self._accepted = kept * self._accepted + self.weight * accepted
-        self._examined = kept * self._examined + self.weight * examined
-        self._unseen[examined.any(axis=1)] = 0
+        examined = row + np.minimum(outcome.proposed, outcome.accepted + 1)
+        cells = np.concatenate((row + outcome.accepted, examined + proposers * width))
+        ends = np.bincount(cells, minlength=2 * proposers * width).reshape(2, proposers, width)
+        reached = ends[:, :, ::-1].cumsum(axis=2)[:, :, -2::-1]
+        kept = np.where(reached[1] > 0, 1 - self.weight, 1.0)
+        self._counts = kept * self._counts + self.weight * reached
+        self._unseen[reached[1].any(axis=1)] = 0
 
 
-def _longest_lookup(drafts: I64, model: int) -> tuple[I64, I64]:
-    """(B,) the lookup with the most of ``drafts`` (P, B), the first on a tie, and how many they are."""
+def _longest_lookup(drafts: I64, model: int) -> tuple[I64 | int, I64]:
+    """The lookup with the most of ``drafts`` (P, B), the first on a tie, (B,) or the only one, and (B,) how
+    many they are."""
+    if len(drafts) == 2:
+        return 1 - model, drafts[1 - model]
     lookups = np.where(np.arange(len(drafts)) == model, -1, drafts.T)
     best = lookups.argmax(axis=1)
     return best, drafts[best, np.arange(len(best))]
-
-
-def _at_least(cells: I64, rows: int, width: int) -> I64:
-    """(rows, width - 2) how many of ``cells`` (row x width + value) hold a value >= 1, 2, ... in each row."""
-    counts = np.bincount(cells, minlength=rows * width).reshape(rows, width)
-    return counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1 : width - 1]

@@ -90,9 +90,10 @@ def test_a_damaged_file_is_named(tmp_path: Path, changes: dict[str, Any], expect
     assert "\n" not in str(error.value)
 
 
-def test_figures_are_no_traces(tmp_path: Path) -> None:
-    save_figures(figures(FiguresKind.MARGINAL, (0.6, 0.3, 0.2)), tmp_path / "f.json")
-    with pytest.raises(InputError, match=r"holds figures \(marginal\) and no trace"):
+def test_figures_are_no_traces_and_are_told_as_flags_of_a_fit(tmp_path: Path) -> None:
+    save_figures(figures(FiguresKind.HISTOGRAM, (4, 3, 1, 2)), tmp_path / "f.json")
+    flags = "--per-position 0.6000,0.3000,0.2000 --kind marginal --k 3"
+    with pytest.raises(InputError, match=rf"holds figures \(histogram\) and no trace; .*{flags}"):
         load_traces(tmp_path / "f.json")
     with pytest.raises(InputError, match="--proposer: got 'eagle', the file says it itself"):
         load_acceptance(tmp_path / "f.json", options=EAGLE)

@@ -200,10 +200,11 @@ class Reference:
                 one.computed += out
             else:
                 one.computed += tokens
-                one.emitted += one.computed == one.length
+                whole = one.computed == one.length
+                one.emitted += whole
             if one.emitted == one.output:
                 ended.append(r)
-            elif one.decoding and not self.limits.k_now:
+            elif (decodes or whole) and not self.limits.k_now:  # vLLM drafts nothing after a part of a prompt
                 one.drafts = min(self.k, one.drafted[one.emitted])
         for r in ended:
             self.running.remove(r)

@@ -89,7 +89,7 @@ def test_best_expected_counts_what_was_examined() -> None:
     policy.choose_k(two(np.array([2, 2, 1, 1]), np.full(4, 2), max_k=2))
     told = outcome([0, 1, 2, 3], [2, 2, 1, 1], [2, 1, 1, 0])
     policy.observe(replace(told, proposer=np.zeros(4, np.int64)))
-    expected = policy.expected(2)
+    expected = policy.expected()
     first, second = 1.75 / 2.5, 0.5
     np.testing.assert_allclose(expected[LOOKUP], [0, first, first + first * second])
     np.testing.assert_allclose(expected[MODEL], [0, 0.5, 0.75])
@@ -113,6 +113,64 @@ def test_best_expected_finds_the_proposer_that_is_right(good: int, bad: int) -> 
             np.add.at(used, who[asked > 0], 1)
     assert used[good] > 0.9 * 200 * batch
     assert 0 < used[bad] < 0.06 * 200 * batch, "it is tried again, and no more than that"
+
+
+def test_best_expected_cuts_a_long_match_and_the_drafter_s_passes_apart() -> None:
+    """At 0.7 a match of 7 is worth 0.7 + .. + 0.7^7 = 2.14, which costs 0.07 ms; a pass costs 1 ms of 10.
+
+    Expected tokens by depth: 4.14, 4.84, 5.33, 5.67 over 10.09, 11.10, 12.11, 13.12 ms: 2 passes are best.
+    """
+    cost = PricedByK(tuple(0.010 + 0.001 * k for k in range(8)), token_s=1e-5)
+    step = two(np.array([7, 0]), np.array([7, 7]), cost=cost)
+    proposer, k = BestExpected(start_acceptance=0.7).choose_k(step)
+    assert proposer.tolist() == [LOOKUP, MODEL]
+    assert k.tolist() == [7, 2]
+
+
+def test_best_expected_tries_a_proposer_again_only_where_it_offers_a_token() -> None:
+    """A match of one token is worth less than the model's drafts, so the lookup is not used by itself."""
+    cost = PricedByK(tuple(0.010 + 0.0002 * k for k in range(8)))
+    policy, model = BestExpected(probe_every=8), np.array([7, 7])
+
+    def chosen(matched: list[int]) -> tuple[list[int], list[int]]:
+        proposer, k = policy.choose_k(two(np.array(matched), model, cost=cost))
+        told = outcome([0, 1], k, np.minimum(k, 3))
+        policy.observe(replace(told, proposer=proposer))
+        return proposer.tolist(), k.tolist()
+
+    used = [chosen([0, 1])[0] for _ in range(8)]
+    assert used == [[MODEL, MODEL]] * 8
+    assert chosen([0, 0])[0] == [MODEL, MODEL]
+    proposer, k = chosen([0, 1])
+    assert proposer == [MODEL, LOOKUP]
+    assert k[0] > 1
+    assert k[1] == 1
+    assert chosen([0, 1])[0] == [MODEL, MODEL]
+
+
+def test_a_lookup_without_matches_does_not_keep_the_model_drafter_from_being_tried_again() -> None:
+    """Drafts of the model cost more than they give, one lookup is used, the other never matches."""
+    cost = PricedByK((0.010, *(0.1 for _ in range(7))))
+    offered = np.array([[0, 0], [5, 5], [7, 7]])
+    step = replace(
+        two(offered[1], offered[2], cost=cost),
+        proposers=("suffix", "ngram", "eagle3"),
+        lookups=(True, True, False),
+        offered=offered,
+    )
+    policy, tried = BestExpected(probe_every=8), []
+    for _ in range(12):
+        proposer, k = policy.choose_k(step)
+        policy.observe(replace(outcome([0, 1], k, k), proposer=proposer))
+        tried.append(set(proposer.tolist()))
+    assert tried == [{1}] * 8 + [{2}] + [{1}] * 3
+
+
+def test_best_expected_drafts_nothing_for_who_proposes_nothing() -> None:
+    """A prompt that is not whole yet: no proposer has a draft for it."""
+    _, k = BestExpected().choose_k(two(np.array([0, 0]), np.array([0, 7])))
+    assert k[0] == 0
+    assert k[1] > 0
 
 
 def test_best_expected_drafts_nothing_where_drafts_cost_more_than_they_give() -> None:

@@ -47,7 +47,9 @@ def load_traces(path: Path, dataset: str | None = None) -> TraceSet:
     found = load_acceptance(path, dataset)
     if isinstance(found, AcceptanceFigures):
         bound = f"it holds figures ({found.kind}) and no trace"
-        raise InputError("trace file", str(path), bound, "kplan traces fit makes a model of them")
+        shares = ",".join(f"{share:.4f}" for share in found.marginal)
+        fix = f"kplan traces fit --per-position {shares} --kind marginal --k {found.recorded_k}"
+        raise InputError("trace file", str(path), bound, fix)
     return found
 
 

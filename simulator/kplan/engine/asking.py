@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 
 from kplan.engine.automaton import price_by_k
+from kplan.engine.kernel import seat
 from kplan.engine.price import price_mixes, steady_step_s
 from kplan.engine.state import F64, I64
 from kplan.errors import InputError, KplanError
 from kplan.latency.compiled import LOOKUP_DRAFTER, StepCost
 from kplan.policy import CompiledPolicy, Policy, PolicyInfo, Rule, TablePolicy
+
+UNCUT = 2**62
+"""More than any answer."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,7 @@ class BatchCost:
         return prices
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """A policy's choice for one step: ``k`` for all, or ``Replica.k_each`` with ``k`` the deepest.
 
     Attributes:
@@ -114,17 +117,25 @@ def runs_compiled(policy: Policy) -> bool:
     return form_of(policy) is not Form.PYTHON
 
 
-@contextmanager
-def blame(policy: object, doing: str) -> Iterator[None]:
+class blame:  # noqa: N801 - used as a statement; a generator would take 3 us a step
     """Whatever a policy raises (or exits with) is a fault of the policy, told in one line."""
-    try:
-        yield
-    except KplanError:
-        raise
-    except (Exception, SystemExit) as error:
-        name = type(policy).__name__
-        told = f"{type(error).__name__}: {error}"
-        raise InputError(f"policy {name}: {doing}", told, "it must not raise", "mend the policy") from error
+
+    __slots__ = ("_doing", "_policy")
+
+    def __init__(self, policy: object, doing: str) -> None:
+        self._policy, self._doing = policy, doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception | SystemExit) and not isinstance(error, KplanError):
+            name = type(self._policy).__name__
+            told = f"{type(error).__name__}: {error}"
+            what = f"policy {name}: {self._doing}"
+            raise InputError(what, told, "it must not raise", "mend the policy") from error
 
 
 def _rules(cls: type, form: str, *methods: str) -> bool:
@@ -161,41 +172,65 @@ def rule_of(policy: CompiledPolicy) -> Rule:
     return rule
 
 
-def checked_mix(
-    chosen: object, proposers: tuple[str, ...], batch: int, policy: Policy
-) -> tuple[int | I64, int | I64]:
-    """What the ``choose_k`` of a policy that combines answered, as (index of the proposer, K), each an int or
-    an array (batch,)."""
+def parted(chosen: object, proposers: tuple[str, ...], policy: Policy) -> tuple[object, object]:
+    """What a policy that combines answered, as (proposer, K), a name replaced by its index.
+
+    Raises:
+        InputError: it is no such pair, or no proposer is called so.
+    """
     name = f"policy {type(policy).__name__}: choose_k"
     if not isinstance(chosen, tuple) or len(chosen) != 2:
         bound = "must be (proposer, K), for the policy says that it combines"
         raise InputError(name, repr(chosen), bound, "mend its return")
     proposer, k = chosen
-    known = f"the proposers are {', '.join(proposers)}"
-    if isinstance(proposer, str):
-        if proposer not in proposers:
-            raise InputError(name, proposer, known, "name one of them, or its index")
-        return proposers.index(proposer), checked(k, batch, policy)
-    index = checked(proposer, batch, policy, "proposer")
-    highest = int(np.max(index, initial=0))
+    if not isinstance(proposer, str):
+        return proposer, k
+    if proposer not in proposers:
+        known = f"the proposers are {', '.join(proposers)}"
+        raise InputError(name, proposer, known, "name one of them, or its index")
+    return proposers.index(proposer), k
+
+
+def seat_proposer(chosen: object, proposers: tuple[str, ...], rows: I64, to: I64, policy: Policy) -> None:
+    """Put the chosen proposer of each request of the batch at its row of ``to``.
+
+    Raises:
+        InputError: as :func:`seated` does, or there are not so many.
+    """
+    highest, each = seated(chosen, rows, UNCUT, to, policy, "proposer")
     if highest >= len(proposers):
-        raise InputError(name, highest, f"{known}, from index 0", "return a lower index")
-    return index, checked(k, batch, policy)
+        known = f"the proposers are {', '.join(proposers)}, from index 0"
+        name = f"policy {type(policy).__name__}: choose_k"
+        raise InputError(name, highest, known, "return a lower index")
+    if not each:
+        to[rows] = highest
 
 
-def checked(chosen: object, batch: int, policy: Policy, what: str = "K") -> int | I64:
-    """What ``choose_k`` answered as an int or an array (batch,), both >= 0."""
-    name = f"policy {type(policy).__name__}"
-    answer: int | I64
-    if isinstance(chosen, (int, np.integer)) and not isinstance(chosen, bool):
-        answer = lowest = int(chosen)
-    else:
+def seated(
+    chosen: object, rows: I64, most: int, to: I64, policy: Policy, what: str = "K"
+) -> tuple[int, bool]:
+    """What ``choose_k`` answered: (one for all, False), or (the highest, True) with each at its row
+    of ``to``.
+
+    Args:
+        rows: (B,) rows of the batch.
+        most: higher answers are cut to it.
+
+    Raises:
+        InputError: it is no whole number >= 0, nor (B,) of them.
+    """
+    each = not isinstance(chosen, (int, np.integer)) or isinstance(chosen, bool)
+    if each:
         array = np.asarray(chosen) if isinstance(chosen, np.ndarray | list | tuple) else None
-        if array is None or array.shape != (batch,) or not np.issubdtype(array.dtype, np.integer):
+        if array is None or array.shape != rows.shape or array.dtype.kind not in "iu":
             shown = repr(chosen) if array is None else f"an array of shape {array.shape}, {array.dtype}"
-            bound = f"must be an int or an integer array of shape ({batch},), one {what} per request"
-            raise InputError(f"{name}: choose_k", shown, bound, "mend its return")
-        answer, lowest = array.astype(np.int64), int(array.min(initial=0))
+            bound = f"must be an int or an integer array of shape {rows.shape}, one {what} per request"
+            raise InputError(f"policy {type(policy).__name__}: choose_k", shown, bound, "mend its return")
+        lowest, highest = seat(array.astype(np.int64), rows, most, to)
+    else:
+        lowest = int(chosen)  # type: ignore[call-overload]  # an integer: see ``each``
+        highest = min(lowest, most)
     if lowest < 0:
-        raise InputError(f"{name}: choose_k", lowest, f"{what} must be 0 or more", "mend its return")
-    return answer
+        name = f"policy {type(policy).__name__}: choose_k"
+        raise InputError(name, lowest, f"{what} must be 0 or more", "mend its return")
+    return highest, each

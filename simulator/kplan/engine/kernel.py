@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from kplan.engine.arrive import next_arrival
+from kplan.engine.arrive import next_arrival, waiting
 from kplan.engine.execute import execute
-from kplan.engine.price import choose_oracle, offer_at, proposal_at, useful_at
+from kplan.engine.price import choose_oracle, offer_at, proposal_at, proposer_of, useful_at
 from kplan.engine.schedule import schedule
 from kplan.engine.state import (
     DECODES,
@@ -45,7 +45,7 @@ BY_ORACLE = 1
 @njit(cache=True)
 def look(
     req: Requests, m: Machine, limits: Limits, traces: AnyTraces, last: I64, with_future: bool
-) -> tuple[I64, I64, I64, I64, I64]:
+) -> tuple[I64, I64, I64, int, int]:
     """What a policy sees of the scheduled batch, copied out.
 
     Args:
@@ -54,44 +54,57 @@ def look(
 
     Returns:
         rows: (B,) rows of the batch that run in this step.
-        decode_rows: (D,) those of them that decode.
-        seen: (5, B) request, position, context, last proposed, last accepted.
-        offered: (P, B) drafts that each proposer has for the coming proposal.
-        future: (P, B) useful ones of them, empty unless ``with_future``.
+        decoding: (3, D) of those of them that decode: row, request, the proposer that its array is of.
+        seen: (5 + P, B) request, position, context, last proposed, last accepted, and drafts that each
+            proposer has for the coming proposal; (5 + 2P, B) ``with_future``: useful ones of them.
+        kv_tokens: sum of the contexts.
+        waits: requests that wait for admission.
     """
     count, seats = m.counters, m.rows
-    batch = count[DECODES] + count[PREFILLS]
+    batch, proposers, apart = count[DECODES] + count[PREFILLS], len(m.proposer_steps), apart_of(traces)
     rows = np.empty(batch, np.int64)
-    decode_rows = np.empty(count[DECODES], np.int64)
-    seen = np.empty((5, batch), np.int64)
-    proposers = len(m.proposer_steps)
-    offered = np.zeros((proposers, batch), np.int64)
-    future = np.empty((proposers, batch if with_future else 0), np.int64)
-    i = d = 0
+    decoding = np.zeros((3, count[DECODES]), np.int64)
+    seen = np.empty((5 + proposers * (2 if with_future else 1), batch), np.int64)
+    i = d = kv_tokens = 0
     for row in range(count[RUNNING]):
         if seats[row].chunk == 0:
             continue
         r = seats[row].running
+        at = req[r].trace_at
+        had = 0
+        if apart > 0:
+            had = proposer_of(at, apart)
+            at -= had * apart
         rows[i] = row
         if seats[row].decodes == 1:
-            decode_rows[d] = row
+            decoding[0, d], decoding[1, d], decoding[2, d] = row, r, had
             d += 1
         seen[0, i] = r
         seen[1, i] = req[r].emitted
         seen[2, i] = req[r].prompt_len + req[r].emitted
         seen[3, i] = last[0, r]
         seen[4, i] = last[1, r]
-        at = req[r].trace_at
-        if apart_of(traces) > 0:
-            at %= apart_of(traces)
+        kv_tokens += seen[2, i]
         c = proposal_at(req, m, limits, traces, row)
-        for p in range(proposers):
-            offered[p, i] = offer_at(req, traces.drafted, r, at, c, limits.max_k)
+        for p in range(5, 5 + proposers):
+            seen[p, i] = offer_at(req, traces.drafted, r, at, c, limits.max_k)
             if with_future:
-                future[p, i] = useful_at(req, limits, traces, r, at, c)
-            at += apart_of(traces)
+                seen[p + proposers, i] = useful_at(req, limits, traces, r, at, c)
+            at += apart
         i += 1
-    return rows, decode_rows, seen, offered, future
+    return rows, decoding, seen, kv_tokens, waiting(m)
+
+
+@bare
+def seat(answer: I64, rows: I64, most: int, to: I64) -> tuple[int, int]:
+    """Put an ``answer`` (B,) per request at its row of ``to``, cut to ``most``; returns its lowest and its
+    highest as cut."""
+    lowest, highest = answer[0], min(answer[0], most)
+    for i in range(len(rows)):
+        lowest = min(lowest, answer[i])
+        to[rows[i]] = min(answer[i], most)
+        highest = max(highest, to[rows[i]])
+    return lowest, highest
 
 
 @inline

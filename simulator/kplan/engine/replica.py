@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from kplan.engine import kernel
-from kplan.engine.arrive import waiting
 from kplan.engine.asking import (
     BatchCost,
     Decision,
     Form,
     blame,
-    checked,
-    checked_mix,
     combines,
     form_of,
     lookups_of,
+    parted,
     rule_of,
+    seat_proposer,
+    seated,
     sees_future,
     table_of,
 )
@@ -43,7 +43,6 @@ from kplan.engine.state import (
     Machine,
     Requests,
     Steps,
-    apart_of,
 )
 from kplan.latency.compiled import StepCost
 from kplan.policy import (
@@ -221,25 +220,16 @@ class Replica:
             k = 0 if idle else int(self._table[batch])
             return Decision(k, False, batch, _NOBODY, _NOBODY, _NOBODY, teaches=False)
         req, m, limits = self.records, self.machine, self.limits
-        rows, decode_rows, seen, offered, future = kernel.look(
+        rows, (decode_rows, request, had), seen, kv_tokens, waits = kernel.look(
             req, m, limits, self.traces, self._last, self._sees_future
         )
         # SGLang runs prompts on their own: nothing is drafted in such a step and nothing is learnt from it
         alone = limits.k_now and len(decode_rows) == 0
-        k, each = (0, False) if alone else self._choose(batch, rows, seen, offered, future)
-        request = m.rows["running"][decode_rows]
-        verified = self._verified(decode_rows, request, k, each)
-        return Decision(k, each, batch, decode_rows, request, verified, teaches=not alone)
-
-    def _verified(self, rows: I64, request: I64, k: int, each: bool) -> I64:
-        """Which proposer's drafts each of the decoding ``rows`` verifies in the step that is built."""
-        apart = apart_of(self.traces)
-        if apart == 0:
-            return np.zeros(len(rows), np.int64)
-        had: I64 = self.records["trace_at"][request] // apart
-        if not self.limits.k_now:
-            return had
-        return np.where(self.k_each[rows] > 0 if each else k > 0, self.machine.proposer[rows], had)
+        k, each = (0, False) if alone else self._choose(batch, rows, seen, kv_tokens, waits)
+        if limits.k_now and len(self._proposers) > 1:  # the drafts verified are those that it asks for now
+            drafts = self.k_each[decode_rows] > 0 if each else k > 0
+            had = np.where(drafts, m.proposer[decode_rows], had)
+        return Decision(k, each, batch, decode_rows, request, had, teaches=not alone)
 
     def learn(self, decision: Decision, step_s: float) -> None:
         """Let the policy observe the step that was run, as late as the engine would."""
@@ -264,13 +254,14 @@ class Replica:
                 with blame(self._policy, f"observe at batch {outcome.batch}"):
                     self._observer.observe(outcome)
 
-    def _choose(self, batch: int, rows: I64, seen: I64, offered: I64, future: I64) -> tuple[int, bool]:
+    def _choose(self, batch: int, rows: I64, seen: I64, kv_tokens: int, waits: int) -> tuple[int, bool]:
         """Ask the policy; returns (K for all, False) or (deepest K, True) with ``k_each`` filled."""
-        m, limits = self.machine, self.limits
+        m, limits, names = self.machine, self.limits, self._proposers
+        future = seen[5 + len(names) :] if self._sees_future else None
         view = StepView(
             now_s=float(m.clock[0]),
             batch=batch,
-            waiting=int(waiting(m)),
+            waiting=waits,
             kv_free_tokens=int(m.counters[FREE_BLOCKS]) * limits.block_tokens,
             max_k=limits.max_k,
             request=seen[0],
@@ -278,20 +269,16 @@ class Replica:
             context=seen[2],
             last_proposed=seen[3],
             last_accepted=seen[4],
-            cost=BatchCost(self.cost, batch, int(seen[2].sum())),
-            future_accepted=future[-1] if self._sees_future else None,
-            proposers=self._proposers,
+            cost=BatchCost(self.cost, batch, kv_tokens),
+            future_accepted=None if future is None else future[-1],
+            proposers=names,
             lookups=self._lookups,
-            offered=offered,
-            future_by_proposer=future if self._sees_future else None,
+            offered=seen[5 : 5 + len(names)],
+            future_by_proposer=future,
         )
         with blame(self._policy, f"choose_k at batch {batch}"):
-            chosen = self._policy.choose_k(view)
+            chosen: object = self._policy.choose_k(view)
         if self._combines:
-            m.proposer[rows], each = checked_mix(chosen, self._proposers, batch, self._policy)
-        else:
-            each = checked(chosen, batch, self._policy)
-        if isinstance(each, int):
-            return min(each, limits.max_k), False
-        self.k_each[rows] = np.minimum(each, limits.max_k)
-        return int(self.k_each[rows].max(initial=0)), True
+            proposer, chosen = parted(chosen, names, self._policy)
+            seat_proposer(proposer, names, rows, m.proposer, self._policy)
+        return seated(chosen, rows, limits.max_k, self.k_each, self._policy)

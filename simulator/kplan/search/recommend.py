@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kplan import metrics
 from kplan.config.plan import Plan, Question
@@ -196,7 +196,7 @@ class Sizing:
         alone = with_load(self._setup, concurrency=1, dp=1)
         n = min(ALONE, len(self._sample.prompt_len))
         least = ATTAINMENT - 3 * math.sqrt(ATTAINMENT * (1 - ATTAINMENT) / n)
-        first = self._sample.take(n)
+        first = replace(self._sample.take(n), follows=None)  # alone, no turn waits for the one before
         return any(
             slo_share(alone, evaluate(alone, spec, [first], 1, UNBOUNDED)) >= least for spec in self._runnable
         )
