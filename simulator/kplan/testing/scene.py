@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kplan.engine.asking import checked, checked_mix
+from kplan.engine.asking import parted, seat_proposer, seated
 from kplan.policy import F64, I64, Observer, Policy, PolicyInfo, StepOutcome, StepView
 
 SEATS: Final = 48
@@ -137,8 +137,7 @@ def drive(policy: Policy, scene: Scene, info: PolicyInfo, hook: Hook | None = No
         chosen = policy.choose_k(step)
         if hook is not None:
             hook("choose_k", step, before)
-        index, k = _checked(chosen, names, len(batch), policy, info)
-        k = np.minimum(k, scene.max_k)
+        index, k = _checked(chosen, names, len(batch), scene.max_k, policy, info)
         told.append([*k.tolist(), *(index.tolist() if info.combines else ())])
         decoding = batch[: len(batch) - scene.prefills[at]]
         accepted = np.minimum(depth[who[decoding], at, decoding], offered[decoding])
@@ -158,13 +157,18 @@ def drive(policy: Policy, scene: Scene, info: PolicyInfo, hook: Hook | None = No
 
 
 def _checked(
-    chosen: object, names: tuple[str, ...], batch: int, policy: Policy, info: PolicyInfo
+    chosen: object, names: tuple[str, ...], batch: int, most: int, policy: Policy, info: PolicyInfo
 ) -> tuple[I64, I64]:
-    """(B,) index of the proposer and (B,) K, by the engine's own checks."""
-    index, k = (
-        checked_mix(chosen, names, batch, policy) if info.combines else (0, checked(chosen, batch, policy))
-    )
-    return np.broadcast_to(index, batch), np.broadcast_to(k, batch)
+    """(B,) index of the proposer and (B,) K cut at ``most``, by the engine's own checks."""
+    rows = np.arange(batch)
+    index, k = np.zeros(batch, np.int64), np.zeros(batch, np.int64)
+    if info.combines:
+        who, chosen = parted(chosen, names, policy)
+        seat_proposer(who, names, rows, index, policy)
+    highest, each = seated(chosen, rows, most, k, policy)
+    if not each:
+        k[:] = highest
+    return index, k
 
 
 def _copied(seen: StepView | StepOutcome) -> dict[str, Any]:
