@@ -73,6 +73,16 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_fit(
     assert line.startswith("error: --out: got ")
 
 
+@pytest.mark.parametrize("name", ["../evil", "a/b", "/tmp/w", ".."])
+def test_a_name_of_a_workload_leads_nowhere_else(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["traces", "workload", str(tmp_path / "none"), "--name", name, "--out", str(tmp_path / "out")]
+    assert run(argv) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: --name: got '{name}', ")
+
+
 def test_a_pair_for_no_workload_is_refused_before_the_fit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,9 +56,12 @@ def workload(
     """Fit lengths and a trace model of every proposer recorded: a workload for --workload NAME.yaml."""
     from kplan.acceptance import load_traces
     from kplan.cli.paths import check_folder
+    from kplan.errors import InputError
     from kplan.workload.build import build_workload, write_workload
     from kplan.workload.pairs import add_pairs, fit_pairs, report_lines
 
+    if Path(name).name != name or name == "..":
+        raise InputError("--name", name, "it names the files", "leave out folders: --out has them")
     check_folder("--out", out)
     traces = load_traces(file, dataset)
     built, models = build_workload(

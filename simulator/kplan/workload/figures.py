@@ -112,9 +112,9 @@ def from_figures(
         source: where the figures were published; "": somebody gave them.
 
     Raises:
-        InputError: figures that no chain of drafts can have, or out of the lender's reach, an unknown ``like``,
-            or one that does not always draft: figures over the drafts made do not say how often a lookup finds
-            a match.
+        InputError: figures that no chain of drafts can have, or out of the lender's reach, an unknown
+            ``like``, or one that does not always draft: figures over the drafts made do not say how often a
+            lookup finds a match.
     """
     model = _nearest(figures, proposer, lengths, like, source)
     if not _within(figures, model.facts["reached"], _MISSED):
