@@ -50,6 +50,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "half a step": ({"kind": FiguresKind.HISTOGRAM, "values": (4, 3.5, 1, 0)}, "values[1]: got 3.5"),
     "no step": ({"kind": FiguresKind.HISTOGRAM, "values": (0, 0, 0, 0)}, "at least one step"),
     "other steps": ({"kind": FiguresKind.HISTOGRAM, "values": (4, 3, 1, 2), "steps": 9}, "holds 10"),
+    "accepted more than drafted": (
+        {"kind": FiguresKind.MARGINAL, "values": (0.6, 0.3, 0.2), "steps": 10, "drafted": 9},
+        "drafted: got 9, 10 steps of K = 3 that accepted 11 verify 11..30",
+    ),
+    "drafted more than K": (
+        {"kind": FiguresKind.HISTOGRAM, "values": (4, 3, 1, 2), "steps": 10, "drafted": 31},
+        "drafted: got 31, 10 steps of K = 3 that accepted 11 verify 11..30",
+    ),
     "K": ({"kind": FiguresKind.MARGINAL, "values": (), "k": 0}, "recorded K: got 0"),
 }
 
@@ -88,6 +96,14 @@ def test_a_damaged_file_is_named(tmp_path: Path, changes: dict[str, Any], expect
         load_figures(tmp_path / "f.json")
     assert expected in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("record", [{"error": "not found"}, {"request_id": "a", "tokens": [1]}])
+def test_an_object_of_no_known_kind_is_told_what_is_accepted(record: dict[str, Any], tmp_path: Path) -> None:
+    """Before --proposer is found fault with, which such a file does not say itself."""
+    (tmp_path / "r.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match=r"r.json', kplan's own parquet, .* is accepted; none of their keys"):
+        load_acceptance(tmp_path / "r.json", options=EAGLE)
 
 
 def test_figures_are_no_traces_and_are_told_as_flags_of_a_fit(tmp_path: Path) -> None:
@@ -132,7 +148,7 @@ BAD_RESULTS: dict[str, tuple[dict[str, Any], str]] = {
     "conditional": ({KEY: [0.6, 0.5, 0.5]}, "a sum of 1.6"),
     "rising": ({KEY: [0.2, 0.3, 0.6]}, "are these conditional shares?"),
     "too many drafts": ({"spec_decode_draft_tokens": 3001}, "3000 at most"),
-    "no drafts": ({"spec_decode_num_drafts": 0}, "an integer >= 1"),
+    "no drafts": ({"spec_decode_num_drafts": 0}, "an integer in 1..2147483647"),
     "no counts": ({"spec_decode_accepted_tokens": None}, "spec_decode_accepted_tokens: got 'no such key'"),
 }
 

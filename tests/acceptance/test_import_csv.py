@@ -56,6 +56,10 @@ BAD_LINES = {
     "empty": ("a,7,6,3,,3", "row 3, column accepted: got ''"),
     "huge": ("a,7,6,3,0,99999999999", "row 3, column drafted: got '99999999999'"),
     "above a byte": ("a,7,6,3,0,255", "row 3, column drafted: got '255', an integer in 0..254"),
+    "no output": (
+        "b,7,2000000000,1,0,3",
+        "row 3, column output_len: got '2000000000', an integer in 1..10000000",
+    ),
     "no draft": ("a,7,6,3,3,2", "row 3, column accepted: got 3, 2 were drafted"),
     "overlap": ("a,7,6,2,0,3", "row 3, column position: got 2, 3..5 is possible"),
     "past the end": ("a,7,6,6,0,3", "row 3, column position: got 6, 3..5 is possible"),

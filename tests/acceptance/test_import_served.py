@@ -191,6 +191,11 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str, str]] = {
     "no usage": ({"usage": None}, "usage.prompt_tokens", "no such key"),
     "prompt": ({"usage": {"prompt_tokens": -4, "completion_tokens": 3}}, "usage.prompt_tokens", "-4"),
     "output": ({"usage": {"prompt_tokens": 4, "completion_tokens": NAN}}, "usage.completion_tokens", "nan"),
+    "long output": (
+        {"usage": {"prompt_tokens": 4, "completion_tokens": 2_000_000_000}},
+        "usage.completion_tokens",
+        "an integer in 1..10000000",
+    ),
     "two choices": ({"choices": [1, 2]}, "choices", "2 choices"),
     "chunk": ({"chunks": [1, -2]}, "chunks[1]", "-2"),
     "no chunk": ({"chunks": [0]}, "chunks", "no token"),
@@ -213,7 +218,7 @@ def test_a_bad_row_gives_file_row_and_column(
     ("row", "options", "expected"),
     [
         (sglang_row([1, 1], 4, [1, 2, 1]), {}, "--recorded-k: got 'nothing'"),
-        (vllm_row([1], [3], 3), {"proposer": None}, "--proposer: got 'nothing'"),
+        (vllm_row([1], [3], 3), {"proposer": None}, "kplan traces import FILE --proposer NAME"),
         (vllm_row([1], [3], 3), {"recorded_k": 2}, "--recorded-k: got 2"),
         (vllm_row([], [], 3, metrics=None), {}, "none of 1 rows carries acceptance"),
         (vllm_row([], [], 3), {}, "no step of it verified a draft"),

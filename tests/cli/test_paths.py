@@ -30,6 +30,69 @@ def test_calibrate_never_writes_over_what_it_reads(
     assert log.read_bytes() == before
 
 
+OVER = {
+    "fit": ["traces", "fit", "{own}", "--proposer", "ngram", "--out", "{own}"],
+    "tree": ["traces", "tree", "{own}", "--proposer", "t", "--tree", "3,2,5", "--out", "{own}"],
+    "adapt": [
+        "traces",
+        "adapt",
+        "{own}",
+        "--proposer",
+        "p",
+        "--source",
+        "s",
+        "--lengths",
+        "w",
+        "--out",
+        "{own}",
+    ],
+    "pair": ["traces", "pair", "{own}", "--workload", "{own}", "--proposer", "a", "--proposer", "b"],
+}
+
+
+@pytest.mark.parametrize("argv", OVER.values(), ids=OVER)
+def test_traces_never_writes_over_what_it_reads(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = write_lines(tmp_path / "own", [dump(recording_row())])
+    before = own.read_bytes()
+    assert run([one.format(own=own) for one in argv]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is read by the same command" in line
+    assert own.read_bytes() == before
+
+
+@pytest.mark.parametrize("folder", ["own", "own/new", "/proc/new"])
+def test_a_folder_that_cannot_be_made_is_refused_before_the_fit(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own").write_text("no recording, which is not read")
+    argv = ["traces", "workload", str(tmp_path / "own"), "--name", "w", "--out", str(tmp_path / folder)]
+    assert run(argv) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: --out: got ")
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", "/tmp/w", ".."])
+def test_a_name_of_a_workload_leads_nowhere_else(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["traces", "workload", str(tmp_path / "none"), "--name", name, "--out", str(tmp_path / "out")]
+    assert run(argv) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: --name: got '{name}', ")
+
+
+def test_a_pair_for_no_workload_is_refused_before_the_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "page.yaml").write_text("<html>404</html>")
+    argv = ["traces", "pair", str(tmp_path / "none.parquet"), "--workload", str(tmp_path / "page.yaml")]
+    assert run([*argv, "--proposer", "ngram", "--proposer", "eagle3"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "page.yaml" in line
+
+
 def test_two_outputs_are_two_files(tmp_path: Path) -> None:
     one = tmp_path / "one"
     check_outputs({"--out": one, "--report": tmp_path / "two"}, [tmp_path / "in"])

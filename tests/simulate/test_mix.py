@@ -139,6 +139,24 @@ def test_who_drafted_is_told_and_a_change_costs_time() -> None:
     assert simulate_one(make_scenario({**asked, "policy": "fixed:2"})).mix is None
 
 
+def test_a_policy_that_names_k_alone_says_which_proposer_drafts() -> None:
+    notes = simulate_one(make_scenario({**BOTH, "proposer": "eagle3+ngram", "policy": "fixed:2"})).notes
+    assert any("fixed:2 does not choose among eagle3+ngram: it drafts with ngram" in note for note in notes)
+    for policy, proposer in (("fixed:2", "eagle3"), ("match-else", "ngram+eagle3"), ("off", "ngram+eagle3")):
+        notes = simulate_one(make_scenario({**BOTH, "proposer": proposer, "policy": policy})).notes
+        assert not any("does not choose" in note for note in notes)
+
+
+def test_acceptance_is_known_as_deep_as_the_shallower_recording(tmp_path: Path) -> None:
+    traces = recorded()
+    shallow = replace(traces.proposers["ngram"], recorded_k=4)
+    save_traces(replace(traces, proposers={**traces.proposers, "ngram": shallow}), tmp_path / "t.parquet")
+    asked = {"concurrency": 1, "requests": 4, "traces": tmp_path / "t.parquet", "max_k": 6}
+    for proposer in ("ngram+eagle3", "eagle3+ngram"):
+        notes = simulate_one(make_scenario({**asked, "proposer": proposer, "policy": "match-else"})).notes
+        assert any("known up to K = 4" in note for note in notes)
+
+
 def test_shares_and_changes_are_of_request_steps(setup: Setup) -> None:
     """Of twice 100 request-steps 30 + 10 and 50 + 90, with twice 5 changes."""
     one = run(setup, "match-else")

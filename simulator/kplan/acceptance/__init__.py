@@ -10,12 +10,13 @@ from kplan.acceptance.model_file import load_model, save_model, to_json
 from kplan.acceptance.ngram import replay_ngram
 from kplan.acceptance.statistics import WalkShape, compare, walk_shape
 from kplan.acceptance.store import save_traces
-from kplan.acceptance.trace import MAX_K, ProposerTrace, TraceSet, need_every_position
+from kplan.acceptance.trace import MAX_K, MAX_TOKENS, ProposerTrace, TraceSet, need_every_position
 from kplan.acceptance.tree import DraftTree, draft_tree, ratios_of, tree_model
 from kplan.acceptance.walk import WalkStats, oracle_walk, step_tokens, walk
 
 __all__ = [
     "MAX_K",
+    "MAX_TOKENS",
     "AcceptanceFigures",
     "DraftTree",
     "FiguresKind",

@@ -108,8 +108,11 @@ def match_depths(
     k = len(marginal)
     if not 1 <= k <= model.recorded_k:
         raise InputError("acceptance by position", f"{k} values", f"1..{model.recorded_k} are accepted")
-    if not ((marginal > 0) & (marginal < 1)).all() or (np.diff(marginal) > 0).any():
-        bound = "each must lie within 0 and 1, and none above the one before"
+    if not ((marginal > 0) & (marginal < 1)).all():
+        bound = "each must lie within 0 and 1, both excluded"
+        raise InputError("marginal acceptance by position", _listed(marginal), bound)
+    if (np.diff(marginal) > 0).any():
+        bound = "none may lie above the one before"
         raise InputError("marginal acceptance by position", _listed(marginal), bound, "or is it conditional?")
 
     def measure(trace: ProposerTrace) -> Floats:

@@ -38,7 +38,8 @@ class ImportOptions:
     def needed_proposer(self, what: str) -> str:
         """The proposer's name. Raises InputError where it was not given: ``what`` does not know it."""
         if self.proposer is None:
-            raise InputError("--proposer", "nothing", f"{what} does not name what drafted", "say which")
+            fix = "kplan traces import FILE --proposer NAME says it"
+            raise InputError("proposer of the file", "nothing", f"{what} does not name what drafted", fix)
         return self.proposer
 
 

@@ -25,6 +25,8 @@ from kplan.provenance import Kind, Provenance
 
 SCHEMA_VERSION = 1
 _SLACK = 1e-9
+_ROUNDED = 0.01
+"""How far published shares may be rounded: their sum times the steps is compared with a count."""
 
 
 class FiguresKind(StrEnum):
@@ -52,7 +54,8 @@ class AcceptanceFigures:
         notes: what the source could not know.
 
     Raises:
-        InputError: a value out of range, marginal shares that rise with depth, the wrong number of values.
+        InputError: a value out of range, marginal shares that rise with depth, the wrong number of values,
+            counts that contradict the values.
     """
 
     proposer: str
@@ -87,6 +90,12 @@ class AcceptanceFigures:
             raise InputError("histogram values", "no step", "at least one step with a draft is needed")
         if counts and self.steps is not None and self.steps != sum(self.values):
             raise InputError("steps", self.steps, f"the histogram holds {sum(self.values):g}")
+        if self.steps is not None and self.drafted is not None:
+            accepted = self.steps * (self.acceptance_length - 1)
+            if not accepted * (1 - _ROUNDED) <= self.drafted <= self.steps * self.recorded_k:
+                bound = f"{self.steps} steps of K = {self.recorded_k} that accepted {accepted:.6g} verify "
+                bound += f"{accepted:.6g}..{self.steps * self.recorded_k}"
+                raise InputError("drafted", self.drafted, bound, "take all figures from one run")
 
     @property
     def every_step_full(self) -> bool | None:
@@ -167,7 +176,8 @@ def load_figures(path: Path) -> AcceptanceFigures:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path.name}, {where}", str(first["input"])[:60], str(first["msg"])) from error
+        shown = "nothing" if first["type"] == "missing" else str(first["input"])[:60]
+        raise InputError(f"{path.name}, {where}", shown, str(first["msg"])) from error
     return AcceptanceFigures(
         proposer=record.proposer,
         kind=record.kind,

@@ -19,12 +19,12 @@ from kplan.acceptance.columns import Row
 from kplan.acceptance.figures import AcceptanceFigures
 from kplan.acceptance.jsonl import Progress, silent
 from kplan.acceptance.placing import Steps
-from kplan.acceptance.trace import MAX_K, TraceSet
+from kplan.acceptance.trace import MAX_K, MAX_TOKENS, TraceSet
 from kplan.errors import InputError
 
 COLUMNS = ("request_id", "prompt_len", "output_len", "position", "accepted", "drafted")
 _BOUNDS = {
-    "prompt_len": (1, 2**31 - 1), "output_len": (1, 2**31 - 1), "position": (1, 2**31 - 1),
+    "prompt_len": (1, MAX_TOKENS), "output_len": (1, MAX_TOKENS), "position": (1, MAX_TOKENS),
     "accepted": (0, MAX_K), "drafted": (0, MAX_K),
 }  # fmt: skip
 _DIGITS = 10

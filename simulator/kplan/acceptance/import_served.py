@@ -25,12 +25,11 @@ import numpy as np
 from kplan.acceptance.collect import ImportOptions, StepCollector
 from kplan.acceptance.columns import Row, integers
 from kplan.acceptance.figures import AcceptanceFigures
-from kplan.acceptance.jsonl import Progress, count, records, silent, value
+from kplan.acceptance.jsonl import MAX_COUNT, Progress, count, records, silent, tokens, value
 from kplan.acceptance.placing import Ints, Steps, place_by_chunks, place_in_order
-from kplan.acceptance.trace import MAX_K, TraceSet
+from kplan.acceptance.trace import MAX_K, MAX_TOKENS, TraceSet
 from kplan.errors import InputError
 
-MAX_TOKENS = 2**31 - 1
 _NONE = np.zeros(0, np.int64)
 
 
@@ -155,8 +154,8 @@ def _vllm(record: dict[str, Any], where: Row, _: ImportOptions) -> Served | None
     if told is None:
         return None
     path = "metrics.speculative_decoding"
-    prompt = count(record, "usage.prompt_tokens", where, 1)
-    output = count(record, "usage.completion_tokens", where, 1)
+    prompt = tokens(record, "usage.prompt_tokens", where)
+    output = tokens(record, "usage.completion_tokens", where)
     return _acceptance(record, told, path, where, _name(record.get("id"), where), prompt, output)
 
 
@@ -167,11 +166,11 @@ def _aiperf(record: dict[str, Any], where: Row, _: ImportOptions) -> Served | No
     if told is None or metadata.get("benchmark_phase") == "warmup":
         return None
     path = "spec_decode_acceptance"
-    prompt = count(record, "metrics.input_sequence_length.value", where, 1)
+    prompt = tokens(record, "metrics.input_sequence_length.value", where)
     own = isinstance(told, dict) and told.get("completion_tokens") is not None
     output = f"{path}.completion_tokens" if own else "metrics.output_sequence_length.value"
     name = _name(metadata.get("x_request_id"), where)
-    return _acceptance(record, told, path, where, name, prompt, count(record, output, where, 1))
+    return _acceptance(record, told, path, where, name, prompt, tokens(record, output, where))
 
 
 def _acceptance(
@@ -206,8 +205,8 @@ def _sglang(record: dict[str, Any], where: Row, options: ImportOptions) -> Serve
         raise InputError("--recorded-k", "nothing", bound, "give --speculative-num-steps of a static server")
     return Served(
         request_id=_name(told.get("id"), where),
-        prompt_len=count(record, "meta_info.prompt_tokens", where, 1),
-        output_len=count(record, "meta_info.completion_tokens", where, 1),
+        prompt_len=tokens(record, "meta_info.prompt_tokens", where),
+        output_len=tokens(record, "meta_info.completion_tokens", where),
         histogram=histogram_of(told["spec_correct_drafts_histogram"], where, path, most or MAX_K),
         max_k=most,
         drafts=None,  # spec_num_proposed_drafts is wrong under the adaptive policy
@@ -226,7 +225,7 @@ def histogram_of(values: Any, where: Row, column: str, most: int) -> Ints:
         for key, steps in zip(keys, values.values(), strict=True):
             dense[key] = steps
         values = dense
-    found = integers(values, where, column, 0, MAX_TOKENS) if values != [] else _NONE
+    found = integers(values, where, column, 0, MAX_COUNT) if values != [] else _NONE
     if len(found) > most + 1:
         raise InputError(where.at(column), f"{len(found)} values", f"K = {most} gives {most + 1} at most")
     return found

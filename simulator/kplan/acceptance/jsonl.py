@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from kplan.acceptance.columns import Row
+from kplan.acceptance.trace import MAX_TOKENS
 from kplan.errors import InputError
 
 MAX_LINE_BYTES = 2**28
 """Longest line that is read: a file without line ends must not fill the memory."""
+MAX_COUNT = 2**31 - 1
+"""Largest count of steps or drafts."""
 
 
 Progress = Callable[[int, int], None]
@@ -84,9 +87,14 @@ def value(record: dict[str, Any], path: str, where: Row) -> Any:
     return found
 
 
-def count(record: dict[str, Any], path: str, where: Row, low: int) -> int:
-    """The integer >= ``low`` at a dotted path. Raises InputError for anything else."""
+def count(record: dict[str, Any], path: str, where: Row, low: int, high: int = MAX_COUNT) -> int:
+    """The integer in low..high at a dotted path. Raises InputError for anything else."""
     found = value(record, path, where)
-    if isinstance(found, bool) or not isinstance(found, int) or not low <= found < 2**31:
-        raise InputError(where.at(path), str(found)[:60], f"an integer >= {low} is needed")
+    if isinstance(found, bool) or not isinstance(found, int) or not low <= found <= high:
+        raise InputError(where.at(path), str(found)[:60], f"an integer in {low}..{high} is needed")
     return found
+
+
+def tokens(record: dict[str, Any], path: str, where: Row) -> int:
+    """The length of a prompt or an output at a dotted path. Raises InputError for anything else."""
+    return count(record, path, where, 1, MAX_TOKENS)

@@ -19,7 +19,7 @@ from kplan.acceptance.import_served import load_aiperf, load_sglang, load_vllm
 from kplan.acceptance.import_totals import AIPERF_KEY, BENCH_KEY, aiperf_figures, bench_figures
 from kplan.acceptance.jsonl import MAX_LINE_BYTES, Progress, parse, silent
 from kplan.acceptance.reference_parquet import COLUMNS, load_reference
-from kplan.acceptance.specdecode_bench import load_jsonl
+from kplan.acceptance.specdecode_bench import KNOWN_KEYS, load_jsonl
 from kplan.acceptance.store import METADATA_KEY, load_own
 from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
@@ -103,7 +103,7 @@ def _head(path: Path) -> bytes:
 
 def _load_json(path: Path, options: ImportOptions, progress: Progress) -> TraceSet | AcceptanceFigures:
     record = _first_object(path)
-    if {"schema_version", "kind", "values"} <= record.keys():
+    if {"schema_version", "recorded_k"} <= record.keys():
         _refuse(options)
         return load_figures(path)
     for key, whole in _TOTALS.items():
@@ -112,6 +112,8 @@ def _load_json(path: Path, options: ImportOptions, progress: Progress) -> TraceS
     for keys, load in _SERVED:
         if keys <= record.keys():
             return load(path, options, progress)
+    if not KNOWN_KEYS & record.keys():
+        raise InputError("trace file", str(path), _KINDS, "none of their keys is in its first object")
     _refuse(replace(options, tokenizer=""))
     return replace(load_jsonl(path, progress), tokenizer=options.tokenizer)
 

@@ -30,7 +30,8 @@ RECORDED_K = 20
 LOOKUP_MIN, LOOKUP_MAX = 3, 7
 MAX_TOKEN_ID = 2**31 - 1
 _KEYS = ("id", "prompt_token_ids", "generated_token_ids")
-_KNOWN = frozenset({*_KEYS, "acc_eagle", "acc_ngram"})
+KNOWN_KEYS = frozenset({*_KEYS, "acc_eagle", "acc_ngram"})
+"""Keys of a request; an object with none of them is something else."""
 
 
 class _Counts:
@@ -58,7 +59,7 @@ def load_jsonl(path: Path, progress: Progress = silent) -> TraceSet:
     loopy: list[bool] = []
     eagle_rows = 0
     for where, record in records(path, progress):
-        for key in record.keys() - _KNOWN:
+        for key in record.keys() - KNOWN_KEYS:
             counts.unknown_keys[key] = counts.unknown_keys.get(key, 0) + 1
         prompt, generated = (
             integers(_get(record, key, where), where, key, 0, MAX_TOKEN_ID).astype(np.int32)

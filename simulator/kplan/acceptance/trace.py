@@ -16,6 +16,8 @@ from kplan.provenance import Provenance
 
 MAX_K = 254
 """Largest draft length that a uint8 trace can hold (accepted + bonus <= 255)."""
+MAX_TOKENS = 10_000_000
+"""Longest prompt and longest output that are believed; a trace holds every position of an output."""
 
 
 @dataclass(frozen=True)

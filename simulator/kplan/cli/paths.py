@@ -24,14 +24,26 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (
             raise InputError(option, str(path), "its folder must exist", f"create {path.parent} first")
         if path.is_dir():
             raise InputError(option, str(path), "is a folder", "name a file")
-        try:
-            with TemporaryFile(dir=path.parent):  # permissions alone tell root and read-only disks little
-                pass
-        except OSError as error:
-            bound = f"its folder is not writable ({error.strerror})"
-            raise InputError(option, str(path), bound, "name another") from error
+        _try_writing(option, path, path.parent)
         if path.resolve() in taken:
             raise InputError(
                 option, str(path), f"{taken[path.resolve()]} by the same command", "name another"
             )
         taken[path.resolve()] = f"is written as {option}"
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """Raise InputError unless ``folder`` can be written to, or be made."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise InputError(option, str(folder), f"{there} is a file", "name a folder")
+    _try_writing(option, folder, there)
+
+
+def _try_writing(option: str, path: Path, folder: Path) -> None:
+    try:
+        with TemporaryFile(dir=folder):  # permissions alone tell root and read-only disks little
+            pass
+    except OSError as error:
+        bound = f"its folder is not writable ({error.strerror})"
+        raise InputError(option, str(path), bound, "name another") from error

@@ -55,9 +55,14 @@ def workload(
 ) -> int:
     """Fit lengths and a trace model of every proposer recorded: a workload for --workload NAME.yaml."""
     from kplan.acceptance import load_traces
+    from kplan.cli.paths import check_folder
+    from kplan.errors import InputError
     from kplan.workload.build import build_workload, write_workload
     from kplan.workload.pairs import add_pairs, fit_pairs, report_lines
 
+    if Path(name).name != name or name == "..":
+        raise InputError("--name", name, "it names the files", "leave out folders: --out has them")
+    check_folder("--out", out)
     traces = load_traces(file, dataset)
     built, models = build_workload(
         traces, name, summary, target=target, proposers=proposer, keep_loopy=keep_loopy, holdout=holdout
@@ -96,9 +101,11 @@ def adapt(
     Persistence, spread between requests and, with a median, the shape by depth are borrowed from MODEL.
     """
     from kplan.acceptance import load_model, save_model
+    from kplan.cli.paths import check_outputs
     from kplan.workload import load_workload
     from kplan.workload.build import adapt_model
 
+    check_outputs({"--out": out}, [model])
     by_k = _by_k(acceptance_length or [])
     made = adapt_model(load_model(model), proposer, source, load_workload(lengths), by_k, position_median)
     save_model(made, out)

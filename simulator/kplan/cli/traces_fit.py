@@ -70,12 +70,23 @@ def fit(
     --kind, or --mean-acceptance-length, both with --k. What steps and figures leave open is borrowed; an
     answer that rests on them shows what it may change.
     """
+    from kplan.cli.paths import check_outputs
+
+    check_outputs({"--out": out}, [] if file is None else [file])
     text = per_position or mean_acceptance_length
     if (file is None) == (text is None) or (per_position and mean_acceptance_length):
         raise InputError(
             "input", "none" if file is None and text is None else "several", f"give {_WHAT_FITS}"
         )
     if file is None:
+        for flag, given in (
+            ("--dataset", dataset is not None),
+            ("--keep-loopy", keep_loopy),
+            ("--no-holdout", not holdout),
+            ("--judge-order", judge_order),
+        ):
+            if given:
+                raise InputError(flag, "given", "goes with a FILE, not with figures", "leave it out")
         figures = _figures(per_position, kind, mean_acceptance_length, k)
         return _from_figures(figures, proposer, out, like, lengths, source, json)
     for flag, value in (("--kind", kind), ("--k", k), ("--lengths", lengths)):

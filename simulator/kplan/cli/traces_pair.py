@@ -30,13 +30,16 @@ def pair(
     from kplan.acceptance import load_traces
     from kplan.acceptance.joint_fit import fit_pair
     from kplan.cli.output import print_json
+    from kplan.cli.paths import check_outputs
     from kplan.errors import InputError
-    from kplan.workload.pairs import add_pairs, report_lines
+    from kplan.workload.pairs import add_pairs, holding, report_lines
 
     if len(proposer) != 2:
         raise InputError("--proposer", f"given {len(proposer)} times", "two make a pair")
     if not workload.is_file():
         raise InputError("--workload", str(workload), "no such file", "kplan traces workload writes one")
+    check_outputs({"--workload": workload}, [file])
+    holding(workload, proposer)
     traces = load_traces(file, dataset)
     fitted = fit_pair(traces, proposer[0], proposer[1], keep_loopy=keep_loopy, holdout=holdout)
     written = [str(path) for path in add_pairs(workload, [fitted])]

@@ -30,7 +30,9 @@ def derive_tree(
     """
     from kplan.acceptance import load_model, save_model, tree_model
     from kplan.cli.output import print_json
+    from kplan.cli.paths import check_outputs
 
+    check_outputs({"--out": out}, [model])
     made = tree_model(load_model(model), proposer, _tree(tree))
     save_model(made, out)
     if json:

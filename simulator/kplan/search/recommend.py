@@ -113,7 +113,7 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     within = slo_rate(setup, chosen, judged.drawn, judged.replicas)
     peak = peak_of(setup, judged.drawn[0])
     given = words.Given(
-        table, sizing.per_replica, points, sample.trace.recorded_k, band, acceptance, longer, within, peak
+        table, sizing.per_replica, points, sample.recorded_k, band, acceptance, longer, within, peak
     )
     answer = words.answer(setup, judged, chosen, given)
     return Plan(

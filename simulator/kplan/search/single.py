@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kplan import metrics
+from kplan.acceptance.joint import proposers_of
 from kplan.config.plan import MixResult, PolicyResult
 from kplan.config.scenario import Scenario
 from kplan.engine import table_of
@@ -16,7 +17,7 @@ from kplan.search.compare import compare, unsteady_note
 from kplan.search.evaluate import check_room, meets_slo, result
 from kplan.search.evidence import assumptions, caveats
 from kplan.search.within import slo_rate
-from kplan.simulate import POOL, Recorder, Setup, draw_requests, prepare, recording, sustained
+from kplan.simulate import POOL, Recorder, Setup, draw_requests, is_off, prepare, recording, sustained
 
 MAX_SEATS = 65_536
 """Largest batch that a scenario allows."""
@@ -82,8 +83,9 @@ def _simulate(scenario: Scenario, progress: Callable[[str], None], recorder: Rec
     within = slo_rate(setup, mine, drawn, replicas)
     notes = (
         *dropped,
+        *_who_drafts(setup, spec),
         *unsteady_note(setup, replicas, drawn, mine),
-        *caveats(setup, drawn[0].trace.recorded_k),
+        *caveats(setup, drawn[0].recorded_k),
     )
     if recorder is not None:
         progress("writing the records")
@@ -100,6 +102,17 @@ def _simulate(scenario: Scenario, progress: Callable[[str], None], recorder: Rec
         files=() if recorder is None else recorder.paths,
         mix=metrics.mix_result(mine.runs, drawn[0].proposers) if spec.info.combines else None,
     )
+
+
+def _who_drafts(setup: Setup, spec: PolicySpec) -> list[str]:
+    """A sentence where several proposers are joined and the policy does not choose among them."""
+    if setup.mix is None or spec.info.combines or is_off(spec):
+        return []
+    last = proposers_of(setup.scenario.proposer)[-1]
+    return [
+        f"{spec.text} does not choose among {setup.scenario.proposer}: it drafts with {last}, the last "
+        "named, on a server that holds no other."
+    ]
 
 
 def as_served(setup: Setup, spec: PolicySpec) -> tuple[PolicySpec, list[str]]:

@@ -30,6 +30,7 @@ class Drawn:
         traces: of the proposer, of several the last.
         unit_arrival_s: (n,) sorted arrival times at a mean rate of one per second; divide by the rate.
         trace: the proposer's trace that the rows were drawn from.
+        recorded_k: K up to which the acceptance of every proposer is known.
         stretch: times the warm-up of theory that the run leaves out.
         think_s: (n,) pause before a request, after the end it waits for; None: none.
         follows: (n,) the request whose end it waits for, -1 none; None: none waits.
@@ -44,6 +45,7 @@ class Drawn:
     unit_arrival_s: NDArray[np.float64]
     traces: Traces
     trace: ProposerTrace
+    recorded_k: int
     stretch: float = 1.0
     think_s: NDArray[np.float64] | None = None
     follows: NDArray[np.int64] | None = None
@@ -124,6 +126,7 @@ def draw_requests(setup: Setup, n: int, seed: int, stretch: float = 1.0) -> Draw
         unit_arrival_s=_arrivals(setup, n, seed),
         traces=_flat(trace),
         trace=trace,
+        recorded_k=min(traces.proposers[name].recorded_k for name in names),
         proposers=names,
         mixed=_mixed([traces.proposers[name] for name in names]),
         stretch=stretch,
@@ -158,6 +161,7 @@ def _replayed(setup: Setup, log: RequestLog, seed: int) -> Drawn:
         unit_arrival_s=log.t_s * setup.log.mean_qps,
         traces=_flat(trace),
         trace=trace,
+        recorded_k=min(one.recorded_k for one in traces.values()),
         proposers=tuple(traces),
         mixed=_mixed(list(traces.values())),
         think_s=log.think_s,

@@ -7,7 +7,7 @@ well: what an answer differs by under them is how sure it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kplan.acceptance.adapt import match_depths, match_walk
+from kplan.acceptance.adapt import match_depths, match_walk, shift_all
 from kplan.acceptance.collect import LOOKUPS
 from kplan.acceptance.judge import Lenders
 from kplan.acceptance.lent import Lender, Lent
@@ -29,7 +29,12 @@ DEFAULT_LIKE = "sharegpt-eagle3"
 _SEED = 20_260_106
 _SAMPLE = 4096
 _LEAST = 1e-6
-"""Acceptance by position stays this far from 0 and 1 when its rounding is undone."""
+"""Figures stay this far from none and all accepted when their rounding is undone."""
+_MET, _MISSED = 0.01, 0.05
+"""Shares of a figure within which a model shows it, and beyond which it is refused; its rounding passes."""
+_SHIFTS = (0.0, 2.0, -2.0)
+"""Added to the log-odds of all drafts of a lender, confirmed ones too, where it cannot show the figures as
+it is: those after a step that accepted much stay far from all and from none otherwise."""
 
 
 class FigureKind(StrEnum):
@@ -70,8 +75,13 @@ class Figures:
             )  # fmt: skip
         if not all(map(np.isfinite, self.values)):
             raise InputError(f"{self.kind} acceptance", str(self.values), "finite values are needed")
-        if self.kind is FigureKind.CONDITIONAL and not all(0 < value < 1 for value in self.values):
-            raise InputError("conditional acceptance", str(self.values), "each must lie within 0 and 1")
+        low, high = (1.0, self.k + 1.0) if self.kind is FigureKind.MEAN else (0.0, 1.0)
+        for value in self.values:
+            if not low < value < high:
+                percents = self.kind is not FigureKind.MEAN and 1 < value <= 100
+                bound = f"more than {low:g} and less than {high:g} is possible"
+                fix = "divide percents by 100" if percents else ""
+                raise InputError(f"{self.kind} acceptance at K = {self.k}", value, bound, fix)
 
     def text(self) -> str:
         """For a sentence."""
@@ -81,13 +91,13 @@ class Figures:
 
     def moved(self, by: float) -> Figures:
         """The same with every value moved by ``by``, within what is possible."""
-        low, high = (1.0, self.k + 1.0) if self.kind is FigureKind.MEAN else (_LEAST, 1 - _LEAST)
-        values = tuple(float(np.clip(value + by, low, high)) for value in self.values)
+        low, high = (1.0, self.k + 1.0) if self.kind is FigureKind.MEAN else (0.0, 1.0)
+        values = tuple(float(np.clip(value + by, low + _LEAST, high - _LEAST)) for value in self.values)
         return replace(self, values=values, rounding=0.0)
 
     @property
-    def marginal(self) -> NDArray[np.float64]:
-        """(k,) by position, of figures by position."""
+    def target(self) -> NDArray[np.float64]:
+        """What a model's walk has to show: the mean, or (k,) marginal acceptance by position."""
         values = np.array(self.values)
         return np.cumprod(values) if self.kind is FigureKind.CONDITIONAL else values
 
@@ -102,19 +112,47 @@ def from_figures(
         source: where the figures were published; "": somebody gave them.
 
     Raises:
-        InputError: figures that no chain of drafts can have, an unknown ``like``, or one that does not always
-            draft: figures over the drafts made do not say how often a lookup finds a match.
+        InputError: figures that no chain of drafts can have, or out of the lender's reach, an unknown
+            ``like``, or one that does not always draft: figures over the drafts made do not say how often a
+            lookup finds a match.
     """
+    model = _nearest(figures, proposer, lengths, like, source)
+    if not _within(figures, model.facts["reached"], _MISSED):
+        shown = ", ".join(f"{value:.4g}" for value in model.facts["reached"])
+        raise InputError(
+            figures.text(), "out of reach", f"a model like {like} comes to {shown}",
+            "check the figures, or name another lender with --like",
+        )  # fmt: skip
+    return model
+
+
+def _within(figures: Figures, reached: Sequence[float], share: float) -> bool:
+    """Whether every figure is reached but for its rounding, or ``share`` of it."""
+    target = figures.target
+    return bool((np.abs(np.array(reached) - target) <= np.maximum(figures.rounding, share * target)).all())
+
+
+def _nearest(figures: Figures, proposer: str, lengths: Workload, like: str, source: str = "") -> TraceModel:
+    """The model of :func:`from_figures`, or as near to the figures as the lender comes."""
     lender = _lender(like)
     _, output_len = lengths.sample_lengths(_SEED, _SAMPLE)
-    if figures.kind is FigureKind.MEAN:
-        matched, by_k = match_walk(lender, {figures.k: figures.values[0]}, output_len)
-        reached = list(by_k.values())
-        borrowed = "the shape by depth, persistence and the spread between requests"
-    else:
-        matched, shares = match_depths(lender, figures.marginal, output_len)
-        reached = [float(share) for share in shares]
-        borrowed = "persistence and the spread between requests"
+    mean = figures.kind is FigureKind.MEAN
+    borrowed = "persistence and the spread between requests"
+    if mean:
+        borrowed = f"the shape by depth, {borrowed}"
+    tried: list[tuple[float, TraceModel, list[float]]] = []
+    for shift in _SHIFTS:
+        start = shift_all(lender, shift) if shift else lender
+        if mean:
+            matched, by_k = match_walk(start, {figures.k: figures.values[0]}, output_len)
+            reached = list(by_k.values())
+        else:
+            matched, shares = match_depths(start, figures.target, output_len)
+            reached = shares.tolist()
+        tried.append((float(np.abs(reached / figures.target - 1).max()), matched, reached))
+        if _within(figures, reached, _MET):
+            break
+    _, matched, reached = min(tried, key=lambda one: one[0])
     return replace(
         matched,
         proposer=proposer,
@@ -169,13 +207,13 @@ def plausible(model: TraceModel, lengths: Workload) -> list[tuple[str, TraceMode
         return []
     own = str(model.facts.get("like", DEFAULT_LIKE))
     found = [
-        (f"as in {like}", from_figures(figures, model.proposer, lengths, like=like))
+        (f"as in {like}", _nearest(figures, model.proposer, lengths, like))
         for like, lender in _recorded()
         if lender.lookup is None and like != own
     ]
     if figures.rounding:
         found += [
-            (f"figures {by:+g}", from_figures(figures.moved(by), model.proposer, lengths, like=own))
+            (f"figures {by:+g}", _nearest(figures.moved(by), model.proposer, lengths, own))
             for by in (-figures.rounding, figures.rounding)
         ]
     return found

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kplan.acceptance.columns import Row
+from kplan.acceptance.trace import MAX_TOKENS
 from kplan.errors import InputError
 from kplan.provenance import Kind, Provenance
 from kplan.workload.log_file import LogFile, open_log
@@ -18,8 +19,6 @@ from kplan.workload.log_formats import SECONDS, Columns, find_columns, unit_toke
 from kplan.workload.log_values import datetimes, numbers, texts, unit_lists
 from kplan.workload.sessions import follow_parent, follow_session, shared_history
 
-MAX_TOKENS = 10_000_000
-"""Longest prompt and longest output that are believed."""
 MAX_CLOCK = 1e15
 """Largest reading of a log's clock in its own unit: any date in milliseconds, none in nanoseconds."""
 

@@ -20,6 +20,7 @@ from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
 from kplan.files import write_text
 from kplan.workload.profile import load_workload, to_yaml
+from kplan.workload.workload import Workload
 
 
 def fit_pairs(
@@ -44,13 +45,10 @@ def add_pairs(profile: Path, pairs: Iterable[Dependence]) -> list[Path]:
     Raises:
         InputError: the profile is not there or bad, it has no model of a proposer, or cannot be written.
     """
-    workload = load_workload(profile)
+    pairs = list(pairs)
+    workload = holding(profile, [name for pair in pairs for name in (pair.follower, pair.leader)])
     entries, written = dict(workload.pairs), []
     for pair in pairs:
-        for proposer in (pair.follower, pair.leader):
-            if proposer not in workload.models:
-                have = f"{profile} has {', '.join(sorted(workload.models))}"
-                raise InputError("--proposer", proposer, have, "fit its model first")
         path = profile.parent / f"{workload.name}-{pair.name}.json"
         save_pair(pair, path)
         entries[pair.name] = path
@@ -60,6 +58,20 @@ def add_pairs(profile: Path, pairs: Iterable[Dependence]) -> list[Path]:
     names = {proposer: Path(str(file)).name for proposer, file in workload.models.items()}
     write_text(to_yaml(replace(workload, pairs=entries), names), profile)
     return [*written, profile]
+
+
+def holding(profile: Path, proposers: Iterable[str]) -> Workload:
+    """The workload of a profile that has a model of each of ``proposers``.
+
+    Raises:
+        InputError: the profile is not there or bad, or it has no model of a proposer.
+    """
+    workload = load_workload(profile)
+    for proposer in proposers:
+        if proposer not in workload.models:
+            have = f"{profile} has {', '.join(sorted(workload.models))}"
+            raise InputError("--proposer", proposer, have, "fit its model first")
+    return workload
 
 
 def report_lines(pair: Dependence) -> list[str]:
