@@ -207,10 +207,11 @@ def play(
         for proposer in dict.fromkeys(asked.proposers or (scenario.proposer,)):
             base = prepare(_of(scenario, workload, proposer))
             if base.lengths.longest_output < 2:
-                raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
+                raise InputError(
+                    "output length", 1, "no request emits a second token", "nothing can be speculated"
+                )
             _check_policies(asked, base)
-            for load in asked.loads:
-                cells.append(_cell(with_load(base, **_checked(base, load)), ready, notes))
+            cells += [_cell(with_load(base, **_checked(base, load)), ready, notes) for load in asked.loads]
     job = Cells(_shown(cells, asked))
     tasks = list(job.tasks())
     done = 0
@@ -223,9 +224,7 @@ def play(
     tell(0, len(tasks))
     with open_workers(job, asked.workers, asked.cluster) as workers:
         found = iter(workers.map(tasks, count))
-    outcomes = tuple(
-        tuple(tuple(next(found) for _ in cell.drawn) for _ in cell.entries) for cell in job.all
-    )
+    outcomes = tuple(tuple(tuple(next(found) for _ in cell.drawn) for _ in cell.entries) for cell in job.all)
     return Played(scenario, job.all, outcomes, tuple(dict.fromkeys(notes)))
 
 

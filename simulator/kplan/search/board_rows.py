@@ -146,7 +146,9 @@ class _Timed:
         """Its row."""
         pair = self.faster(off)
         share = None if pair is None else _share(pair, oracle.faster(off))
-        behind = None if best is None or self.saturated else (self.tpot_s / best.tpot_s, self.tpots / best.tpots)
+        behind = (
+            None if best is None or self.saturated else (self.tpot_s / best.tpot_s, self.tpots / best.tpots)
+        )
         regret_ci95 = None if behind is None else metrics.mean_interval(behind[1], behind[0])
         steps, decodes = self.sums[W_STEPS], self.sums[W_DECODES]
         setup, spec, scenario = self.cell.setup, self.entry.spec, self.cell.setup.scenario
