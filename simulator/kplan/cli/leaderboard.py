@@ -96,7 +96,8 @@ def leaderboard(
     """Hold every policy against every other: speedup, share of the oracle's gain, regret and switches of K.
 
     On the board are no speculation, every fixed K, the greedy table, every registered policy that needs no
-    argument, and those of --policy; policies that choose the proposer where --proposer joins several.
+    argument, and those of --policy; policies that choose the proposer where --proposer joins several. An open
+    loop is served by as many replicas as no speculation needs to keep up, unless --replicas says.
     """
     flags = locals()
     from kplan.cli.output import bar, print_json
@@ -162,13 +163,16 @@ def _show(board: Board, *, all_rows: bool) -> None:
         STANDING_COLUMNS,
         [_standing(one) for one in board.summary],
     )
-    for cell in dict.fromkeys((row.workload, row.proposer, row.kind, row.load) for row in board.rows):
-        rows = [row for row in board.rows if (row.workload, row.proposer, row.kind, row.load) == cell]
-        workload, proposer, kind, load = cell
-        words = f"batch {load:g}" if kind == "closed" else f"{load:g} QPS"
+    for cell in board.played.cells:
+        at = (cell.workload, cell.proposer, cell.closed, cell.load)
+        rows = [
+            row for row in board.rows if (row.workload, row.proposer, row.kind == "closed", row.load) == at
+        ]
+        words = f"batch {cell.load:g}" if cell.closed else f"{cell.load:g} QPS"
+        words += f" on {cell.replicas} replicas" if cell.replicas > 1 else ""
         shown = rows if all_rows else _best(rows)
         print()
-        print_table(f"{workload}, {proposer}, {words}", ROW_COLUMNS, [_row(one) for one in shown])
+        print_table(f"{cell.workload}, {cell.proposer}, {words}", ROW_COLUMNS, [_row(one) for one in shown])
     for note in board.played.notes:
         print(f"note: {note}")
 

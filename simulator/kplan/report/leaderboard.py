@@ -192,7 +192,8 @@ def _all_rows(rows: Sequence[Row]) -> str:
                 escape(row.policy + ("" if row.runnable else " *")),
                 escape(row.workload),
                 escape(row.proposer),
-                f"{row.load:g} {_KINDS[row.kind]}",
+                f"{row.load:g} {_KINDS[row.kind]}"
+                + (f"<small>{row.replicas} replicas</small>" if row.replicas > 1 else ""),
                 "saturated"
                 if row.saturated
                 else f"{number(row.speedup)}<small>{_interval(row.ci95)}</small>",

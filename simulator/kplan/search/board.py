@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from kplan.config.scenario import Scenario, make_scenario
 from kplan.errors import InputError
+from kplan.policy import TablePolicy
 from kplan.registry import PolicySpec, list_policies, parse_policy
 from kplan.search.cases import greedy_spec, search_limits
-from kplan.search.evaluate import check_room
+from kplan.search.evaluate import CLOSE, check_room
 from kplan.search.executor import open_workers
 from kplan.search.single import as_served, largest_k
 from kplan.simulate import (
+    POOL,
     Drawn,
     Setup,
     default_requests,
@@ -91,6 +93,11 @@ class Cell:
     oracle: str
 
     @property
+    def replicas(self) -> int:
+        """Replicas that serve it."""
+        return self.setup.scenario.replicas or 1
+
+    @property
     def closed(self) -> bool:
         """Clients that each keep one request in flight, else requests that arrive on their own."""
         return self.setup.scenario.qps is None
@@ -153,13 +160,12 @@ class Cells:
         """Simulate one policy on the requests of one cell and seed."""
         cell = self.all[task.cell]
         setup, spec, drawn = cell.setup, cell.entries[task.entry].spec, cell.drawn[task.replication]
-        replicas = setup.scenario.replicas or 1
-        run = run_policy(setup, spec, drawn, replicas=replicas)
+        run = run_policy(setup, spec, drawn, replicas=cell.replicas)
         if not run.mean_tpot_s > 0:
             raise InputError(
                 "requests", run.requests, f"too few to measure {cell.workload}", "give more with --requests"
             )
-        limit = math.inf if setup.rate is None else sustained_qps(setup, spec, drawn) * replicas
+        limit = math.inf if setup.rate is None else sustained_qps(setup, spec, drawn) * cell.replicas
         return Outcome(
             tpot_s=run.mean_tpot_s,
             requests=int(np.isfinite(run.tpot_s).sum()),
@@ -255,14 +261,14 @@ def _ready(asked: Asked) -> tuple[list[PolicySpec], list[str]]:
 
 
 def _check_policies(asked: Asked, base: Setup) -> None:
-    """Refuse a policy that asks for more than its server drafts, which would run as another.
+    """Refuse a table of more drafts than its server makes: it would run as another.
 
     Raises:
         InputError: see there.
     """
     most = base.scenario.max_k
     for spec in map(parse_policy, asked.policies):
-        if (largest := largest_k(spec)) > most:
+        if isinstance(spec.build(), TablePolicy) and (largest := largest_k(spec)) > most:
             bound = f"drafts up to K = {largest}, and the server at most {most}"
             raise InputError("--policy", spec.text, bound, f"give --max-k {largest}")
 
@@ -297,8 +303,18 @@ def _shown(cells: Sequence[Cell], asked: Asked) -> tuple[Cell, ...]:
     )
 
 
+def _replicas(setup: Setup) -> int:
+    """Those of the scenario, or as many as no speculation needs to keep up; one in a closed loop."""
+    scenario, rate = setup.scenario, setup.rate
+    if scenario.replicas is not None or rate is None:
+        return scenario.replicas or 1
+    sustained = sustained_qps(setup, parse_policy(OFF), draw_requests(setup, POOL, scenario.seed))
+    return math.ceil(rate / (CLOSE * sustained))
+
+
 def _cell(setup: Setup, ready: Sequence[PolicySpec], notes: list[str]) -> Cell:
     """One cell, its requests drawn; what its server turns into another policy is noted."""
+    setup = with_load(setup, replicas=_replicas(setup))
     scenario = setup.scenario
     n = default_requests(setup, scenario.replicas or 1)
     seeds = range(scenario.seed, scenario.seed + scenario.replications)

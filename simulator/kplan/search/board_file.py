@@ -19,6 +19,7 @@ _INTERVALS = ("ci95", "oracle_share_ci95", "regret_ci95")
 _TYPES: dict[str, Any] = {
     "str": pa.string(),
     "bool": pa.bool_(),
+    "int": pa.int64(),
     "float": pa.float64(),
     "float | None": pa.float64(),
 }

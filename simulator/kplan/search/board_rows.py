@@ -41,6 +41,7 @@ class Row:
     proposer: str
     kind: str
     load: float
+    replicas: int
     policy: str
     text: str
     speedup: float | None
@@ -159,6 +160,7 @@ class _Timed:
             proposer=scenario.proposer,
             kind="closed" if self.cell.closed else "open",
             load=self.cell.load,
+            replicas=self.cell.replicas,
             policy=self.entry.name,
             text=spec.text,
             speedup=None if pair is None else pair[0],
