@@ -156,10 +156,6 @@ def commit(
         rows[kept].running = r
         kept += 1
     emitted += decode_emitted
-    other_k = 0
-    if not limits.k_now or count[DECODES] > 0:  # SGLang's prefill of its own asks for nothing
-        other_k = int(0 < count[LAST_K] != k + 1)
-        count[LAST_K] = k + 1
     count[RUNNING] = kept
     count[ENDED] = ended
     count[STEPS] += 1
@@ -188,6 +184,9 @@ def commit(
         step.preemptions = count[PREEMPTIONS]
         step.switches = switched
         step.measured = measured
+    before = count[LAST_K]
+    if not limits.k_now or count[DECODES] > 0:  # SGLang's prefill of its own asks for nothing
+        count[LAST_K] = k + 1
     if measured:
         s = m.sums
         if np.isnan(s[W_OPEN_S]):
@@ -205,7 +204,8 @@ def commit(
         s[W_PROPOSED] += proposed
         s[W_CONTEXT] += context
         s[W_SWITCHES] += switched
-        s[W_K_SWITCHES] += other_k
+        if 0 < before != count[LAST_K]:
+            s[W_K_SWITCHES] += 1
         m.batch_steps[batch] += 1
         inside = count[ADMITTED] - count[WINDOW_FROM] - 1
         b = m.bins[min(inside * BINS // count[WINDOW_SPAN], BINS - 1)]
