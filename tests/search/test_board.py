@@ -17,6 +17,7 @@ from kplan.search.board import Asked, Cell, Outcome, Played, play
 from kplan.search.board_file import write
 from kplan.search.board_rows import Board, Row, judge, record
 from kplan.search.single import simulate_one
+from tests.search.servers import dask_cluster
 
 VALUES = {
     "qps": 4.0,
@@ -127,6 +128,14 @@ def test_one_and_two_workers_write_the_same_bytes(scenario: Scenario, board: Boa
         write(one, "<p>", tmp_path / folder)
     for name in ("leaderboard.parquet", "leaderboard.json", "leaderboard.html"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_workers_of_a_dask_cluster_give_the_same_board(
+    scenario: Scenario, board: Board, tmp_path: Path
+) -> None:
+    with dask_cluster(tmp_path, 2) as dask:
+        again = judge(play(scenario, replace(ASKED, cluster=dask.address)))
+    assert record(again) == record(board)
 
 
 def test_policies_of_a_users_file_join_and_changes_of_k_are_counted(tmp_path: Path) -> None:
