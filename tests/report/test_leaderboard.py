@@ -11,7 +11,8 @@ import pytest
 
 from kplan.config.scenario import make_scenario
 from kplan.report import render_leaderboard
-from kplan.search.board import Asked, play
+from kplan.search.board import play
+from kplan.search.board_cells import Asked
 from kplan.search.board_rows import Board, judge
 from tests.report.test_report import BROWSER_FLAGS, CHROMIUM, Page
 

@@ -13,7 +13,8 @@ import pytest
 
 from kplan.config.scenario import Scenario, make_scenario
 from kplan.errors import InputError
-from kplan.search.board import Asked, Cell, Outcome, Played, play
+from kplan.search.board import Outcome, Played, play
+from kplan.search.board_cells import Asked, Cell
 from kplan.search.board_file import write
 from kplan.search.board_rows import Board, Row, judge, record
 from kplan.search.single import simulate_one

@@ -118,7 +118,8 @@ def leaderboard(
     joined = {"proposer": proposer[0] if proposer else None}
     question = o.scenario_of(None, flags | named | joined | first, {"replications": DEFAULT_REPLICATIONS})
     from kplan.report import render_leaderboard
-    from kplan.search.board import Asked, play
+    from kplan.search.board import play
+    from kplan.search.board_cells import Asked
     from kplan.search.board_file import check_folder, write
     from kplan.search.board_rows import judge, record
     from kplan.simulate.parallel import cores

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from kplan import metrics
 from kplan.engine.state import W_BATCH, W_DECODES, W_K_SWITCHES, W_PROPOSED, W_STEPS, W_SWITCHES
 from kplan.provenance import digest, file_digest, versions
-from kplan.search.board import OFF, Cell, Entry, Outcome, Played
+from kplan.search.board import Outcome, Played
+from kplan.search.board_cells import OFF, Cell, Entry
 from kplan.search.evaluate import overload, why_not_runnable
 
 F64 = NDArray[np.float64]
