@@ -19,6 +19,7 @@ from kplan.engine.state import (
     FINISHED,
     FREE_BLOCKS,
     I64,
+    LAST_K,
     LOGGED,
     OVERHEAD_S,
     PREEMPTIONS,
@@ -34,6 +35,7 @@ from kplan.engine.state import (
     W_DECODE_EMITTED,
     W_DECODES,
     W_EMITTED,
+    W_K_SWITCHES,
     W_OPEN_S,
     W_PROPOSED,
     W_STEPS,
@@ -182,6 +184,9 @@ def commit(
         step.preemptions = count[PREEMPTIONS]
         step.switches = switched
         step.measured = measured
+    before = count[LAST_K]
+    if not limits.k_now or count[DECODES] > 0:  # SGLang's prefill of its own asks for nothing
+        count[LAST_K] = k + 1
     if measured:
         s = m.sums
         if np.isnan(s[W_OPEN_S]):
@@ -199,6 +204,8 @@ def commit(
         s[W_PROPOSED] += proposed
         s[W_CONTEXT] += context
         s[W_SWITCHES] += switched
+        if 0 < before != count[LAST_K]:
+            s[W_K_SWITCHES] += 1
         m.batch_steps[batch] += 1
         inside = count[ADMITTED] - count[WINDOW_FROM] - 1
         b = m.bins[min(inside * BINS // count[WINDOW_SPAN], BINS - 1)]
