@@ -14,6 +14,7 @@ from kplan.cli import (
     bench,
     calibrate,
     export,
+    leaderboard,
     listing,
     policies,
     recommend,
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command("recommend")(recommend.recommend)
 app.command("simulate")(simulate.simulate)
 app.command("search")(search.search)
+app.command("leaderboard")(leaderboard.leaderboard)
 app.command("export")(export.export)
 app.command("profiles")(listing.profiles)
 app.command("calibrate")(calibrate.calibrate)

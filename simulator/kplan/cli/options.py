@@ -87,6 +87,9 @@ Workload: TypeAlias = Annotated[str | None, typer.Option("--workload", help="wor
 Traces: TypeAlias = Annotated[
     Path | None, typer.Option("--traces", help="recorded acceptance traces instead of the workload's model")
 ]
+Dataset: TypeAlias = Annotated[
+    str | None, typer.Option("--dataset", help="which data set of --traces that hold several [all]")
+]
 Engine: TypeAlias = Annotated[str | None, typer.Option("--engine", help="vllm or sglang [vllm]")]
 AsyncScheduling: TypeAlias = Annotated[
     bool | None,

@@ -46,6 +46,7 @@ def simulate(
     drafter: o.Drafter = None,
     workload: o.Workload = None,
     traces: o.Traces = None,
+    dataset: o.Dataset = None,
     engine: o.Engine = None,
     async_scheduling: o.AsyncScheduling = None,
     enforce_eager: o.EnforceEager = None,

@@ -64,6 +64,7 @@ class Scenario(Record):
     drafter: str | None = Field(None, description="a drafter YAML, a draft model, or a head's weights")
     workload: str = "sharegpt"
     traces: Path | None = Field(None, description="recorded traces instead of the workload's fitted model")
+    dataset: str | None = Field(None, description="which data set of traces that hold several; None: all")
     engine: str = "vllm"
     async_scheduling: bool | None = Field(None, description="None: as the engine does by default")
     enforce_eager: bool = Field(False, description="no captured graphs: the host launches every kernel")
@@ -110,6 +111,12 @@ class Scenario(Record):
                 f"{what} must be at most the concurrency: {self.concurrency} clients leave some of "
                 f"{servers} {'replicas' if self.dp == 1 else 'ranks'} without one"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _dataset_of_traces(self) -> Self:
+        if self.dataset is not None and self.traces is None:
+            raise ValueError("--dataset is one of recorded traces: give --traces FILE, or leave it out")
         return self
 
     @model_validator(mode="after")

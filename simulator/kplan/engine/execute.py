@@ -19,6 +19,7 @@ from kplan.engine.state import (
     FINISHED,
     FREE_BLOCKS,
     I64,
+    LAST_K,
     LOGGED,
     OVERHEAD_S,
     PREEMPTIONS,
@@ -34,6 +35,7 @@ from kplan.engine.state import (
     W_DECODE_EMITTED,
     W_DECODES,
     W_EMITTED,
+    W_K_SWITCHES,
     W_OPEN_S,
     W_PROPOSED,
     W_STEPS,
@@ -154,6 +156,10 @@ def commit(
         rows[kept].running = r
         kept += 1
     emitted += decode_emitted
+    other_k = 0
+    if not limits.k_now or count[DECODES] > 0:  # SGLang's prefill of its own asks for nothing
+        other_k = int(0 < count[LAST_K] != k + 1)
+        count[LAST_K] = k + 1
     count[RUNNING] = kept
     count[ENDED] = ended
     count[STEPS] += 1
@@ -199,6 +205,7 @@ def commit(
         s[W_PROPOSED] += proposed
         s[W_CONTEXT] += context
         s[W_SWITCHES] += switched
+        s[W_K_SWITCHES] += other_k
         m.batch_steps[batch] += 1
         inside = count[ADMITTED] - count[WINDOW_FROM] - 1
         b = m.bins[min(inside * BINS // count[WINDOW_SPAN], BINS - 1)]

@@ -41,7 +41,8 @@ ENDED = 20  # requests that finished in the latest step
 LOGGED = 21  # step records written since the log was last emptied
 WINDOW_SPAN = 22  # requests that the window is expected to admit
 SWITCHED = 23  # requests that changed their proposer for drafts that the coming step verifies
-COUNTERS = 24
+LAST_K = 24  # 1 + deepest draft that the latest step asked for, 0 before the first
+COUNTERS = 25
 
 # window sums (``Machine.sums``)
 VERIFY_S = 0
@@ -58,7 +59,8 @@ W_CONTEXT = 10  # sum of contexts over decoding request-steps
 W_OPEN_S = 11
 W_CLOSE_S = 12
 W_SWITCHES = 13  # requests that changed their proposer
-SUMS = 14
+W_K_SWITCHES = 14  # steps that asked for another deepest draft than the step before
+SUMS = 15
 
 # the measured window in slices (``Machine.bins``), by the share of its requests that were admitted
 BINS = 200

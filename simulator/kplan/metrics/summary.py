@@ -45,7 +45,13 @@ def stat_ms(runs: Sequence[Measured], field: str) -> Stat | None:
 
 
 def mean_interval(values: F64, center: float | None = None) -> tuple[float, float] | None:
-    """Student's 95% interval of a non-negative mean over independent replications, around ``center``.
+    """As :func:`interval`, of a mean that is never negative."""
+    found = interval(values, center)
+    return None if found is None else (max(found[0], 0.0), found[1])
+
+
+def interval(values: F64, center: float | None = None) -> tuple[float, float] | None:
+    """Student's 95% interval of a mean over independent replications, around ``center``.
 
     None with fewer than two: a run says nothing of its own spread, since its requests share their batches
     (blocks of one run, taken for independent, held the true mean in 37% to 90% of the cases).
@@ -55,7 +61,7 @@ def mean_interval(values: F64, center: float | None = None) -> tuple[float, floa
         return None
     mid = float(np.mean(values)) if center is None else center
     half = float(stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(len(values)))
-    return max(mid - half, 0.0), mid + half
+    return mid - half, mid + half
 
 
 def attainment(run: Measured, tpot_s: float | None, ttft_s: float | None) -> float:

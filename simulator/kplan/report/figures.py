@@ -70,7 +70,7 @@ def tpot(plan: Plan) -> go.Figure | None:
     _mark_missing(figure, results, names)
     if plan.question.slo_tpot_ms is not None:
         _limit(figure, plan.question.slo_tpot_ms, names)
-    _rows(figure, names, "time per output token (ms)")
+    set_rows(figure, names, "time per output token (ms)")
     return figure
 
 
@@ -105,7 +105,7 @@ def throughput(plan: Plan) -> go.Figure | None:
             showlegend=bool(rows),
         )
     figure.update_layout(barmode="stack")
-    _rows(figure, names, "output tokens per second, all replicas")
+    set_rows(figure, names, "output tokens per second, all replicas")
     return figure
 
 
@@ -129,7 +129,7 @@ def split(plan: Plan) -> go.Figure | None:
             hoverinfo="text",
         )
     figure.update_layout(barmode="stack")
-    _rows(figure, names, "mean time of one step (ms)")
+    set_rows(figure, names, "mean time of one step (ms)")
     return figure
 
 
@@ -156,7 +156,7 @@ def k_share(plan: Plan) -> go.Figure | None:
             hoverinfo="text",
         )
     figure.update_layout(barmode="stack")
-    _rows(figure, names, "share of decode steps (%)")
+    set_rows(figure, names, "share of decode steps (%)")
     return figure
 
 
@@ -244,7 +244,7 @@ def roofline(plan: Plan) -> go.Figure | None:
     return figure
 
 
-def _rows(figure: go.Figure, names: Sequence[str], unit: str) -> None:
+def set_rows(figure: go.Figure, names: Sequence[str], unit: str) -> None:
     """Horizontal rows, first policy on top, labels as wide as they need to be."""
     figure.update_yaxes(
         type="category", categoryorder="array", categoryarray=list(names), autorange="reversed",

@@ -37,10 +37,15 @@ def answer_k(answer: Answer) -> str:
 
 def labels(results: Sequence[PolicyResult]) -> list[str]:
     """A short, distinct, HTML-escaped name per policy, for the axes of charts."""
+    return short_names([result.name for result in results])
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """A short, distinct, HTML-escaped form of each policy's name."""
     seen: dict[str, int] = {}
     out = []
-    for result in results:
-        short = _short(result.name)
+    for name in names:
+        short = _short(name)
         seen[short] = seen.get(short, 0) + 1
         out.append(escape(short if seen[short] == 1 else f"{short} #{seen[short]}"))
     return out

@@ -147,7 +147,7 @@ def make_cases(
             seeds = range(scenario.seed, scenario.seed + scenario.replications)
             name = f"{requests_words(_Origin(setup.scenario))} at {load_words(setup.scenario)}"
             made.append(Case(name, setup, tuple(draw_requests(setup, n, seed) for seed in seeds)))
-    limits = _limits(setups[0], made[0].drawn[0])
+    limits = search_limits(setups[0], made[0].drawn[0])
     for setup in setups:
         check_room(setup, [parse_policy("off"), greedy_spec(limits)])
     return Cases(tuple(made)), limits
@@ -187,7 +187,7 @@ def _loaded(base: Setup, load: float) -> Setup:
     return with_load(base, **change)
 
 
-def _limits(setup: Setup, drawn: Drawn) -> Limits:
+def search_limits(setup: Setup, drawn: Drawn) -> Limits:
     """What the search knows before a trial, from the walk of one case's acceptance."""
     curve = walk_curve(drawn.trace, setup.scenario.max_k, setup.drafter.tree)
     table = greedy_table(rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -105,7 +106,14 @@ def evaluate(
     return Evaluated(spec, runs, sustained, saturated=overload(setup, runs, sustained.qps) > 0)
 
 
-def overload(setup: Setup, runs: Sequence[Measured], max_qps: float) -> float:
+class Backlogged(Protocol):
+    """A replication that says whether its backlog grew by more than chance explains."""
+
+    @property
+    def saturated(self) -> bool: ...
+
+
+def overload(setup: Setup, runs: Sequence[Backlogged], max_qps: float) -> float:
     """By how much the load exceeds what counts as sustained, in shares of the sustained rate.
 
     Above 0 the load is saturated; a closed loop never is.

@@ -147,7 +147,11 @@ def _local(job: Job[T, R], workers: int) -> Iterator[Workers[T, R]]:
 
 
 def _initialize(path: Path) -> None:
-    """Give a fresh worker its job; an interrupt is the parent's, and it ends with the parent."""
+    """Give a fresh worker its job; an interrupt is the parent's, and it ends with the parent.
+
+    What a policy prints goes to stderr: stdout is the parent's answer.
+    """
+    os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _JOB.set(pickle.loads(path.read_bytes()))

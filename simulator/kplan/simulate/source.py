@@ -90,7 +90,7 @@ def read_source(scenario: Scenario, model: Model, drafter: Drafter) -> Source:
             have, one that no request fits, or a log without a rate.
     """
     max_len = _max_len(scenario, model)
-    recorded = load_traces(scenario.traces) if scenario.traces else None
+    recorded = load_traces(scenario.traces, scenario.dataset) if scenario.traces else None
     if recorded is not None:
         names = proposers_of(scenario.proposer)
         for name in names:

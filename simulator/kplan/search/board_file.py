@@ -1,0 +1,81 @@
+"""The files of a leaderboard."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kplan.errors import InputError
+from kplan.files import replacing, write_text
+from kplan.search.board_rows import Board, Row, record
+
+FILES = "leaderboard.parquet", "leaderboard.json", "leaderboard.html"
+_INTERVALS = ("ci95", "oracle_share_ci95", "regret_ci95")
+_TYPES: dict[str, Any] = {
+    "str": pa.string(),
+    "bool": pa.bool_(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "float | None": pa.float64(),
+}
+
+
+def schema() -> pa.Schema:
+    """A column for every field of a row; an interval is two, ``_low`` and ``_high``."""
+    columns: list[tuple[str, Any]] = []
+    for field in fields(Row):
+        if field.name in _INTERVALS:
+            columns += [(f"{field.name}_{end}", pa.float64()) for end in ("low", "high")]
+        else:
+            columns.append((field.name, _TYPES[str(field.type)]))
+    return pa.schema(columns)
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a folder that is a file, before anything is run.
+
+    Raises:
+        InputError: see there.
+    """
+    if out.exists() and not out.is_dir():
+        raise InputError("--out", str(out), "is a file", "name a folder")
+
+
+def write(board: Board, page: str, out: Path) -> list[Path]:
+    """Write the rows as a table, all as JSON, and ``page``; each file whole or not at all.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            "--out", str(out), f"cannot be made ({error.strerror or error})", "name another folder"
+        ) from error
+    told = record(board)
+    origin = {
+        key: json.dumps(told[key]) for key in ("kind", "scenario_hash", "replications", "seed", "versions")
+    }
+    table = pa.Table.from_pylist([_flat(row) for row in board.rows], schema=schema().with_metadata(origin))
+    text = json.dumps(told, indent=2, allow_nan=False) + "\n"
+    paths = [out / name for name in FILES]
+    with replacing(paths[0]) as sink:
+        pq.write_table(table, sink)
+    write_text(text, paths[1])
+    write_text(page, paths[2])
+    return paths
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    """A row whose intervals are two values each, null where there is none."""
+    values = asdict(row)
+    for name in _INTERVALS:
+        low, high = values.pop(name) or (None, None)
+        values |= {f"{name}_low": low, f"{name}_high": high}
+    return values

@@ -1,0 +1,77 @@
+"""The page of a leaderboard: every figure in it, nothing fetched, drawn by a real browser."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kplan.config.scenario import make_scenario
+from kplan.report import render_leaderboard
+from kplan.search.board import Asked, play
+from kplan.search.board_rows import Board, judge
+from tests.report.test_report import BROWSER_FLAGS, CHROMIUM, Page
+
+CHARTS = {"chart-ranking", "chart-closed", "chart-open"}
+SMALL = {
+    "qps": 4.0,
+    "workload": "gsm8k",
+    "max_k": 2,
+    "max_num_seqs": 32,
+    "requests": 60,
+    "replications": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def board() -> Board:
+    return judge(play(make_scenario(SMALL), Asked(batches=(1, 4), rates=(4.0,), only=("fixed",))))
+
+
+def test_the_figures_are_those_of_the_rows(board: Board) -> None:
+    page = Page(render_leaderboard(board))
+    assert set(page.figures) == CHARTS
+    ranking = page.figures["chart-ranking"]["data"][0]
+    assert ranking["x"] == [one.mean_oracle_share for one in board.summary]
+    heat = page.figures["chart-closed"]["data"][0]
+    by_name = {(one.policy, one.load): one.speedup for one in board.rows if one.kind == "closed"}
+    assert heat["x"] == ["1", "4"]
+    for one, line in zip(board.summary, heat["z"], strict=True):
+        assert line == [by_name[one.policy, 1.0], by_name[one.policy, 4.0]]
+    assert not page.attributes("src")
+    assert "Predicted by simulation, not measured." in page.text
+
+
+def test_a_name_of_a_user_stays_text(board: Board) -> None:
+    hostile = '</script><img src=x onerror="alert(1)">'
+    rows = tuple(replace(one, workload=hostile) for one in board.rows)
+    summary = tuple(replace(one, policy=f"{one.policy}{hostile}") for one in board.summary)
+    page = Page(render_leaderboard(replace(board, rows=rows, summary=summary)))
+    assert "img" not in [tag for tag, _ in page.tags]
+    assert hostile in page.text
+
+
+def test_a_board_without_a_speedup_has_no_empty_chart(board: Board) -> None:
+    rows = tuple(
+        replace(one, speedup=None, ci95=None, saturated=True) if one.kind == "open" else one
+        for one in board.rows
+    )
+    assert set(Page(render_leaderboard(replace(board, rows=rows))).figures) == CHARTS - {"chart-open"}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not drawn")
+def test_a_browser_draws_every_chart_with_the_network_off(board: Board, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    (tmp_path / "board.html").write_text(render_leaderboard(board), encoding="utf-8")
+    address = (tmp_path / "board.html").as_uri()
+    command = [CHROMIUM, *BROWSER_FLAGS, f"--user-data-dir={tmp_path / 'profile'}", address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    page = Page(done.stdout)
+    assert ("html", "true") in [(tag, attrs.get("data-drawn")) for tag, attrs in page.tags]
+    for chart in CHARTS:
+        drawn = done.stdout.split(f'id="{chart}"', 1)[1].split("</section>", 1)[0]
+        assert 'class="main-svg"' in drawn, chart
+        assert re.search(r'class="(point|points|hm)', drawn), chart
