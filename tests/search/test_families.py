@@ -11,7 +11,9 @@ from kplan.errors import InputError
 from kplan.search.families import FAMILY, Space, read_family
 from kplan.space import Choice, FloatRange, IntRange, Limits
 
-LIMITS = Limits(max_k=5, max_batch=40, greedy=((1, 4), (21, 2)))
+LIMITS = Limits(
+    max_k=5, max_batch=40, greedy=((1, 4), (21, 2)), by_context=((0, ((1, 4),)), (512, ((1, 4), (21, 2))))
+)
 
 OWN = """
 from typing import Annotated
