@@ -56,6 +56,19 @@ def test_a_table_has_a_k_for_every_tier_and_begins_with_the_greedy_one() -> None
     assert family.spec(ks).text == "table:1-16=3,17-20=0,21-=5"
 
 
+def test_a_context_table_begins_with_the_greedy_table_of_each_context() -> None:
+    family = read_family("context-table", LIMITS)
+    batches, contexts = (1, 9, 21, 33), (0, 512)
+    assert family.space.ranges == {
+        f"k_from_{batch}x{context}": IntRange(0, 5) for batch in batches for context in contexts
+    }
+    first = family.spec(family.space.first)
+    assert first.text == "context-table:1-20x0-=4,21-x0-511=4,21-x512-=2"
+    rows = zip(batches, ((3, 3), (3, 1), (3, 1), (0, 0)), strict=True)
+    ks = {f"k_from_{batch}x{at}": k for batch, row in rows for at, k in zip(contexts, row, strict=True)}
+    assert family.spec(ks).text == "context-table:1-8x0-=3,9-32x0-511=3,9-32x512-=1,33-x0-=0"
+
+
 def test_fixed_is_searched_up_to_the_largest_k() -> None:
     family = read_family("fixed", LIMITS)
     assert family.space.ranges == {"k": IntRange(0, 5)}
