@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kplan.cli.app import main
+from kplan.cli.app import run
 
 SMALL = [
     "search", "--concurrency", "4", "--workload", "gsm8k", "--max-k", "3", "--max-num-seqs", "64",
@@ -36,7 +36,7 @@ def test_the_plan_and_the_configs_of_the_best_are_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert main([*SMALL, "--out", str(out), "--json"]) == 0
+    assert run([*SMALL, "--out", str(out), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     names = {Path(one).name for one in record["files"]}
     assert {"search.json", "trials.parquet", "plan.json", "vllm.yaml"} <= names
@@ -44,7 +44,7 @@ def test_the_plan_and_the_configs_of_the_best_are_written(
     plan = json.loads((out / "plan.json").read_text(encoding="utf-8"))
     assert plan["answer"]["policy"] == record["planned"] == record["runnable"]["policy"]
     assert (record["best"]["policy"] == record["planned"]) == (record["plan_note"] == "")
-    assert main(["export", str(out / "plan.json"), "--out", str(tmp_path / "again")]) == 0
+    assert run(["export", str(out / "plan.json"), "--out", str(tmp_path / "again")]) == 0
     again = (tmp_path / "again" / "vllm.yaml").read_text(encoding="utf-8")
     assert again == (out / "vllm.yaml").read_text(encoding="utf-8")
 
@@ -54,7 +54,7 @@ def test_a_best_that_no_engine_runs_is_named_and_the_best_that_one_does_is_writt
 ) -> None:
     (tmp_path / "my.py").write_text(FORESEES, encoding="utf-8")
     argv = [*SMALL, "--family", "my.py:Foresees", "--out", "out"]
-    assert main(argv) == 0
+    assert run(argv) == 0
     told = capsys.readouterr().out.splitlines()
     note = next(line for line in told if "is not exported" in line)
     assert note.startswith("my.py:Foresees:unused=")
@@ -65,7 +65,7 @@ def test_a_best_that_no_engine_runs_is_named_and_the_best_that_one_does_is_writt
 
 
 def test_a_load_that_nothing_serves_has_no_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SMALL, "--slo-tpot-ms", "0.1", "--out", "out", "--json"]) == 1
+    assert run([*SMALL, "--slo-tpot-ms", "0.1", "--out", "out", "--json"]) == 1
     record = json.loads(capsys.readouterr().out)
     assert [Path(one).name for one in record["files"]] == ["search.json", "trials.parquet"]
     assert record["planned"] is None
@@ -73,7 +73,7 @@ def test_a_load_that_nothing_serves_has_no_plan(capsys: pytest.CaptureFixture[st
 
 
 def test_a_data_set_is_one_of_recorded_traces(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SMALL, "--dataset", "gsm8k"]) == 2
+    assert run([*SMALL, "--dataset", "gsm8k"]) == 2
     assert "--dataset is one of recorded traces: give --traces FILE" in capsys.readouterr().err
 
 
@@ -83,7 +83,7 @@ def test_on_recorded_traces_the_best_table_is_as_good_as_every_fixed_k(
     traces = ["--traces", str(shared_dir / "data" / "acceptance_traces.parquet"), "--dataset", "gsm8k"]
     common = ["--max-k", "5", "--replications", "3", "--workers", "1", "--trials", "8", "--json"]
     for load in (["--concurrency", "8"], ["--qps", "8"]):
-        assert main(["search", *load, *traces, *common]) == 0
+        assert run(["search", *load, *traces, *common]) == 0
         record = json.loads(capsys.readouterr().out)
         assert record["cases"][0].startswith("traces acceptance_traces.parquet (gsm8k) at ")
         assert record["runnable"]["runnable"]
