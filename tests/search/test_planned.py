@@ -88,4 +88,6 @@ def test_of_several_proposers_the_plan_is_a_server_of_the_last() -> None:
     done = optimize(make_scenario(values), Asked(families=("match-else",), trials=2))
     chosen = judge(done).runnable
     assert chosen is not None
-    assert plan_of(done, chosen).question.proposer == "eagle3"
+    plan = plan_of(done, chosen)
+    assert plan.question.proposer == "eagle3"
+    assert any(line.endswith("; of ngram+eagle3 it drafts with eagle3 alone.") for line in plan.answer.why)
