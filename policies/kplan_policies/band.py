@@ -16,11 +16,10 @@ from kplan.policy import (
     REQUEST,
     PolicyInfo,
     Rule,
-    StepOutcome,
-    StepView,
 )
 from kplan.space import FloatRange, IntRange
-from kplan_policies._text import checked_float, checked_int, policy_text
+from kplan_policies._rule import RulePolicy
+from kplan_policies._text import checked_float, checked_int
 
 _ROWS = 1 << 16
 """Requests remembered at once: a row is taken over by the request that arrives 65,536 later."""
@@ -37,7 +36,7 @@ _K: Final = 1
 _EMA: Final = 2  # of accepted / proposed
 
 
-class Band:
+class Band(RulePolicy):
     """K of each request: one more while its EMA of the accepted share is above the band, one less below.
 
     K stays within 1..max_k: a controller of acceptance cannot switch speculation off, and the thread that
@@ -53,6 +52,7 @@ class Band:
         ValueError: target or half_width outside 0..1, weight outside 0.001..1, start below 1.
     """
 
+    name: ClassVar[str] = "band"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="per request: K + 1 above a band of the accepted share, K - 1 below it",
         source="vLLM PR #26504 (DynamicProposer, closed) and a comment there; step size 1 is kplan's reading",
@@ -73,23 +73,6 @@ class Band:
         state = np.zeros((1 + _ROWS, 5))
         state[0] = self.target, self.half_width, self.weight, self.start, self.start
         self._rule = Rule(state, _choose, _learn)
-
-    @property
-    def text(self) -> str:
-        """``band``, with the values that are not the default's."""
-        return policy_text("band", self)
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """(B,) K per request, each 1..max_k (0 when max_k is 0)."""
-        return self._rule.choose_k(step)
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Move the EMA and the K of every request that verified at least one draft."""
-        self._rule.observe(outcome)
-
-    def compiled(self) -> Rule:
-        """The rule, one row of state per request remembered."""
-        return self._rule
 
 
 def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

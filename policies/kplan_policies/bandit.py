@@ -17,11 +17,10 @@ from kplan.policy import (
     Choose,
     PolicyInfo,
     Rule,
-    StepOutcome,
-    StepView,
 )
 from kplan.space import FloatRange, IntRange
-from kplan_policies._text import checked_float, checked_int, checked_k, policy_text
+from kplan_policies._rule import RulePolicy
+from kplan_policies._text import checked_float, checked_int, checked_k
 
 _BINS: Final = 11
 """Bins of batch sizes: 1, 2-3, 4-7, ... and 1,024 or more."""
@@ -49,24 +48,6 @@ _RANDOM: Final = 10
 _COLUMNS: Final = 11
 
 
-class _Bandit:
-    """What both bandits share: arms are pulled for a few steps, and credited to the bin they began in."""
-
-    _rule: Rule
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """The arm that is pulled."""
-        return self._rule.choose_k(step)
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Count the step's tokens and seconds, and credit the arm when the pull is over."""
-        self._rule.observe(outcome)
-
-    def compiled(self) -> Rule:
-        """The rule, two rows of state per bin of batch sizes."""
-        return self._rule
-
-
 def _rule(choose: Choose, largest: int, dwell: int, switch_cost: float, memory: float, explore: float,
           seed: int = 0) -> Rule:  # fmt: skip
     state = np.zeros((1 + 2 * _BINS, max(_COLUMNS, largest + 1)))
@@ -76,7 +57,7 @@ def _rule(choose: Choose, largest: int, dwell: int, switch_cost: float, memory: 
     return Rule(state, choose, _learn)
 
 
-class Ucb(_Bandit):
+class Ucb(RulePolicy):
     """One K for the batch: the arm with the highest upper confidence bound of its reward, by batch bin.
 
     The reward of a pull is the output tokens per request and second over ``dwell`` steps, as a share of the
@@ -96,6 +77,7 @@ class Ucb(_Bandit):
             outside 0.5..1.
     """
 
+    name: ClassVar[str] = "ucb"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="UCB bandit over K per batch bin, paid in tokens per second, with a switching cost",
         source="interpretation of BanditSpec (arXiv:2505.15141) and Nightjar (arXiv:2512.22420), second-hand",
@@ -117,13 +99,8 @@ class Ucb(_Bandit):
         self.explore = checked_float("explore", explore, 0.0, 10.0)
         self._rule = _rule(_choose_ucb, self.largest, self.dwell, self.switch_cost, self.memory, self.explore)
 
-    @property
-    def text(self) -> str:
-        """``ucb``, with the values that are not the default's."""
-        return policy_text("ucb", self)
 
-
-class Thompson(_Bandit):
+class Thompson(RulePolicy):
     """One K for the batch: the arm with the highest draw from what is believed of its reward, by batch bin.
 
     Rewards, arms, memory and switching cost are those of :class:`Ucb`. The belief of an arm is a normal
@@ -143,6 +120,7 @@ class Thompson(_Bandit):
             outside 0.5..1, seed below 0.
     """
 
+    name: ClassVar[str] = "thompson"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="Thompson-sampling bandit over K per batch bin, with a switching cost",
         source="interpretation of the bandits of BanditSpec and Nightjar (arXiv:2512.22420), second-hand",
@@ -167,11 +145,6 @@ class Thompson(_Bandit):
         self._rule = _rule(
             _choose_thompson, self.largest, self.dwell, self.switch_cost, self.memory, self.spread, self.seed
         )
-
-    @property
-    def text(self) -> str:
-        """``thompson``, with the values that are not the default's."""
-        return policy_text("thompson", self)
 
 
 def _choose_ucb(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

@@ -16,11 +16,10 @@ from kplan.policy import (
     REQUEST,
     PolicyInfo,
     Rule,
-    StepOutcome,
-    StepView,
 )
 from kplan.space import Choice, FloatRange
-from kplan_policies._text import checked_float, policy_text
+from kplan_policies._rule import RulePolicy
+from kplan_policies._text import checked_float
 
 _ROWS = 1 << 13
 """Requests remembered at once: a row is taken over by the request that arrives 8,192 later."""
@@ -46,7 +45,7 @@ _OWNER: Final = 0  # its number + 1, 0 when the row is free
 _OWN: Final = 1  # accepted from here on, examined _DEPTHS further
 
 
-class Confidence:
+class Confidence(RulePolicy):
     """K of each request: the drafts before the first whose confidence is below the threshold, at least 1.
 
     A drafter's own probabilities are in no trace that kplan has. The confidence here is what a server can
@@ -67,6 +66,7 @@ class Confidence:
             0.01..10,000, product neither true nor false.
     """
 
+    name: ClassVar[str] = "confidence"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="per request: drafts until confidence falls below a threshold; confidence from its history",
         source="stand-in, no draft probs: HF stop (transformers 5.24.0), DSL (vLLM PR #35301), SpecDec++",
@@ -93,23 +93,6 @@ class Confidence:
             self.threshold, self.strength, self.weight, self.start_acceptance, self.product,
         )  # fmt: skip
         self._rule = Rule(state, _choose, _learn)
-
-    @property
-    def text(self) -> str:
-        """``confidence``, with the values that are not the default's."""
-        return policy_text("confidence", self)
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """(B,) K per request, each 1..min(max_k, 16) (0 when max_k is 0)."""
-        return self._rule.choose_k(step)
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Count the drafts accepted and examined at each position, of each request and of all."""
-        self._rule.observe(outcome)
-
-    def compiled(self) -> Rule:
-        """The rule, one row of state per request remembered."""
-        return self._rule
 
 
 def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

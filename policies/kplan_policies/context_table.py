@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
-from kplan.policy import BATCH, CONTEXT, F64, I64, PolicyInfo, Rule, StepView
+from kplan.policy import BATCH, CONTEXT, F64, I64, PolicyInfo, Rule
 from kplan.space import Limits, SearchSpace, Value, tier_range
+from kplan_policies._rule import RulePolicy
 from kplan_policies._text import checked_int, checked_k
 from kplan_policies.table import BatchTable
 
@@ -31,7 +32,7 @@ _FROM_CONTEXT: Final = 1
 _K: Final = 2
 
 
-class ContextTable:
+class ContextTable(RulePolicy):
     """K by the number of requests in the step and by their mean context, in tokens.
 
     Batch ranges follow vLLM's table: the first starts at 1, none overlap, a gap keeps the K before it. The
@@ -111,14 +112,6 @@ class ContextTable:
             if start <= checked_int("context", context, 0)
         }
         return BatchTable([(batch, batch_end, k) for (batch, batch_end), k in ks.items()])
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """K of the last range that starts at or below the batch size and its mean context."""
-        return self._rule.choose_k(step)
-
-    def compiled(self) -> Rule:
-        """The rule, one row of state per range."""
-        return self._rule
 
 
 def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar, Final
 
 import numpy as np
 
-from kplan.policy import ACCEPTED, F64, I64, PROPOSED, PolicyInfo, Rule, StepOutcome, StepView
+from kplan.policy import ACCEPTED, F64, I64, PROPOSED, PolicyInfo, Rule
 from kplan.space import FloatRange, IntRange
-from kplan_policies._text import checked_float, checked_int, policy_text
+from kplan_policies._rule import RulePolicy
+from kplan_policies._text import checked_float, checked_int
 
 # columns of the rule's state, one row
 _WEIGHT: Final = 0
@@ -18,7 +19,7 @@ _EXAMINED: Final = 3
 _IDLE_STEPS: Final = 4  # in a row at K = 0
 
 
-class Goodput:
+class Goodput(RulePolicy):
     """One K for the batch: argmax of (1 + a + ... + a^K) / step.cost.seconds(K), the smallest on a tie.
 
     ``a`` is the chance that the next draft token is accepted, one for the whole batch: accepted drafts over
@@ -37,6 +38,7 @@ class Goodput:
         ValueError: weight outside 0.001..1, start_acceptance outside 0..1, probe_every below 1.
     """
 
+    name: ClassVar[str] = "goodput"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="the K with the most expected tokens per second, by recent acceptance and step cost",
         source="interpretation of SmartSpec (arXiv:2406.14066, formulas not read); the probe at 0 is kplan's",
@@ -56,27 +58,10 @@ class Goodput:
         self._rule = Rule(np.array([state], np.float64), _choose, _learn, priced=True)
 
     @property
-    def text(self) -> str:
-        """``goodput``, with the values that are not the default's."""
-        return policy_text("goodput", self)
-
-    @property
     def acceptance(self) -> float:
         """Current estimate of the chance that the next draft token is accepted, 0..1."""
         state = self._rule.state[0]
         return float(state[_ACCEPTED] / state[_EXAMINED])
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """K for the whole batch, 0..max_k."""
-        return self._rule.choose_k(step)
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Add the step's accepted and examined drafts to the running counts."""
-        self._rule.observe(outcome)
-
-    def compiled(self) -> Rule:
-        """The rule; it wants the price of every K."""
-        return self._rule
 
 
 def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar, Final
 
 import numpy as np
 
-from kplan.policy import ACCEPTED, F64, I64, PROPOSED, PolicyInfo, Rule, StepOutcome, StepView
+from kplan.policy import ACCEPTED, F64, I64, PROPOSED, PolicyInfo, Rule
 from kplan.space import FloatRange, IntRange
-from kplan_policies._text import checked_float, checked_int, policy_text
+from kplan_policies._rule import RulePolicy
+from kplan_policies._text import checked_float, checked_int
 
 _DEPTHS = 32
 """Draft positions with counts of their own; deeper ones share those of the last."""
@@ -24,7 +25,7 @@ _ACCEPTED: Final = 1
 _EXAMINED: Final = 2
 
 
-class HazardCost:
+class HazardCost(RulePolicy):
     """One K for the batch: the next draft is taken while chance x target seconds > its marginal seconds.
 
     The chance that a draft at some depth is accepted is the product of the hazards up to it, for a server
@@ -46,6 +47,7 @@ class HazardCost:
             probe_every below 1.
     """
 
+    name: ClassVar[str] = "hazard-cost"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="drafts on while the next draft's chance x target time exceeds what it adds to the step",
         source="GitHub note id 62917018278 (no confidence bins here); the product and the decay are kplan's",
@@ -66,23 +68,6 @@ class HazardCost:
         state = np.zeros((3, _DEPTHS))
         state[0, :4] = self.weight, self.start_acceptance, self.strength, self.probe_every
         self._rule = Rule(state, _choose, _learn, priced=True)
-
-    @property
-    def text(self) -> str:
-        """``hazard-cost``, with the values that are not the default's."""
-        return policy_text("hazard-cost", self)
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """K for the whole batch, 0..max_k."""
-        return self._rule.choose_k(step)
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Count the drafts accepted and examined at each depth."""
-        self._rule.observe(outcome)
-
-    def compiled(self) -> Rule:
-        """The rule; it wants the price of every K."""
-        return self._rule
 
 
 def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

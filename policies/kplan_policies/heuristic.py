@@ -16,11 +16,10 @@ from kplan.policy import (
     REQUEST,
     PolicyInfo,
     Rule,
-    StepOutcome,
-    StepView,
 )
 from kplan.space import IntRange
-from kplan_policies._text import checked_int, policy_text
+from kplan_policies._rule import RulePolicy
+from kplan_policies._text import checked_int
 
 _ROWS = 1 << 16
 """Requests remembered at once. A request's row is taken over by the one that arrives 65,536 later, so memory
@@ -36,7 +35,7 @@ _OWNER: Final = 0  # its number + 1, 0 when the row is free
 _K: Final = 1
 
 
-class Heuristic:
+class Heuristic(RulePolicy):
     """K of each request: ``+ up`` when every draft was accepted, ``- down`` after a reject, within 1..max_k.
 
     A step that drafted nothing for a request teaches nothing about it.
@@ -50,6 +49,7 @@ class Heuristic:
         ValueError: a value below 1.
     """
 
+    name: ClassVar[str] = "heuristic"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="per request: K + 2 when all drafts were accepted, else K - 1, from 5, at least 1",
         source="transformers 5.24.0 candidate_generator.py; start 5 and min 1: arXiv:2601.11580, second-hand",
@@ -68,23 +68,6 @@ class Heuristic:
         state = np.zeros((1 + _ROWS, 4))
         state[0] = self.start, self.up, self.down, self.start
         self._rule = Rule(state, _choose, _learn)
-
-    @property
-    def text(self) -> str:
-        """``heuristic``, with the values that are not the default's."""
-        return policy_text("heuristic", self)
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """(B,) K per request, each 1..max_k (0 when max_k is 0)."""
-        return self._rule.choose_k(step)
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Move the K of every request that verified at least one draft."""
-        self._rule.observe(outcome)
-
-    def compiled(self) -> Rule:
-        """The rule, one row of state per request remembered."""
-        return self._rule
 
 
 def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

@@ -7,10 +7,11 @@ from typing import Annotated, ClassVar, Final
 
 import numpy as np
 
-from kplan.policy import ACCEPTED, BATCH, F64, I64, MAX_K, PROPOSED, PolicyInfo, Rule, StepOutcome, StepView
+from kplan.policy import ACCEPTED, BATCH, F64, I64, MAX_K, PROPOSED, PolicyInfo, Rule
 from kplan.space import FloatRange, IntRange
+from kplan_policies._rule import RulePolicy
 from kplan_policies._text import MAX_K as LARGEST_K
-from kplan_policies._text import checked_float, checked_int, policy_text
+from kplan_policies._text import checked_float, checked_int
 from kplan_policies.table import BatchRange, BatchTable
 
 # the rule's state: parameters and memory in its first row ...
@@ -33,7 +34,7 @@ _FROM_BATCH: Final = 4
 _CAP: Final = 5
 
 
-class PositionEma:
+class PositionEma(RulePolicy):
     """One K for the batch: argmax of E(K) / (1 + K x draft_cost + verify_overhead), looked at once a window.
 
     E(K) = 1 + a_1 + a_1 a_2 + ... over K positions, with a_i the EMA, over windows of steps, of the chance
@@ -55,6 +56,7 @@ class PositionEma:
         ValueError: a value outside its range, or a table that vLLM would refuse.
     """
 
+    name: ClassVar[str] = "position-ema"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="K by per-position acceptance EMAs and a fixed cost ratio, under a cap by batch size",
         source="vLLM PR #47111, E(K) and the hysteresis from its forerunner #44336; other values are assumed",
@@ -94,23 +96,6 @@ class PositionEma:
         state[_FROM_BATCH, : len(cap)] = [start for start, _, _ in cap]
         state[_CAP, : len(cap)] = [k for _, _, k in cap]
         return state
-
-    @property
-    def text(self) -> str:
-        """``position-ema``, with the values that are not the default's."""
-        return policy_text("position-ema", self)
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """K for the whole batch, 1..max_k or the cap where that is less."""
-        return self._rule.choose_k(step)
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Count the drafts accepted and examined at each position; look for a better K once a window."""
-        self._rule.observe(outcome)
-
-    def compiled(self) -> Rule:
-        """The rule, one row of state per kind of count."""
-        return self._rule
 
 
 def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

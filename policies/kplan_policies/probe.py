@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar, Final
 
 import numpy as np
 
-from kplan.policy import ACCEPTED, F64, I64, MAX_K, STEP_S, PolicyInfo, Rule, StepOutcome, StepView
+from kplan.policy import ACCEPTED, F64, I64, MAX_K, STEP_S, PolicyInfo, Rule
 from kplan.space import IntRange
-from kplan_policies._text import checked_int, checked_k, policy_text
+from kplan_policies._rule import RulePolicy
+from kplan_policies._text import checked_int, checked_k
 
 SETTLE: Final = 2
 """Steps after a change that are not counted: K is verified one step later, and overlap hears one later."""
@@ -26,7 +27,7 @@ _BEST_RATE: Final = 8
 _HOLDING: Final = 9  # 1 while the best is held
 
 
-class Probe:
+class Probe(RulePolicy):
     """One K for the batch: K = 0..largest each run for a window, the best is held, and it begins anew.
 
     What is compared is measured: output tokens per request and second over the steps of the window, without
@@ -41,6 +42,7 @@ class Probe:
         ValueError: largest outside 0..254, window or hold below 1.
     """
 
+    name: ClassVar[str] = "probe"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="tries every K in turn and holds the one with the most tokens per second measured",
         source="vLLM PR #26504 comment (off and 1..4, tokens / wall time per request); windows are kplan's",
@@ -59,23 +61,6 @@ class Probe:
         state = np.zeros((1, 10))
         state[0, :3] = self.largest, self.window, self.hold
         self._rule = Rule(state, _choose, _learn)
-
-    @property
-    def text(self) -> str:
-        """``probe``, with the values that are not the default's."""
-        return policy_text("probe", self)
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """The K under trial, or the one that won."""
-        return self._rule.choose_k(step)
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Count the step's tokens and seconds, and change K when its time is over."""
-        self._rule.observe(outcome)
-
-    def compiled(self) -> Rule:
-        """The rule, one row of state."""
-        return self._rule
 
 
 def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

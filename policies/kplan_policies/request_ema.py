@@ -16,11 +16,10 @@ from kplan.policy import (
     REQUEST,
     PolicyInfo,
     Rule,
-    StepOutcome,
-    StepView,
 )
 from kplan.space import FloatRange
-from kplan_policies._text import checked_float, policy_text
+from kplan_policies._rule import RulePolicy
+from kplan_policies._text import checked_float
 
 _ROWS = 1 << 16
 """Requests remembered at once: a row is taken over by the request that arrives 65,536 later."""
@@ -34,7 +33,7 @@ _OWNER: Final = 0  # its number + 1, 0 when the row is free
 _EMA: Final = 1  # of accepted drafts
 
 
-class RequestEma:
+class RequestEma(RulePolicy):
     """K of each request: its EMA of accepted drafts plus a margin, rounded, within 1..max_k.
 
     The margin lets K grow: drafts that were all accepted do not say how many more would have been. A step
@@ -49,6 +48,7 @@ class RequestEma:
         ValueError: weight outside 0.001..1, margin outside 0..16, start outside 0..254.
     """
 
+    name: ClassVar[str] = "request-ema"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="per request: K = its EMA of accepted drafts + a margin",
         source="interpretation of GammaTune (arXiv:2504.00030, second-hand; its constants were not obtained)",
@@ -67,23 +67,6 @@ class RequestEma:
         state = np.zeros((1 + _ROWS, 3))
         state[0] = self.weight, self.margin, self.start
         self._rule = Rule(state, _choose, _learn)
-
-    @property
-    def text(self) -> str:
-        """``request-ema``, with the values that are not the default's."""
-        return policy_text("request-ema", self)
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """(B,) K per request, each 1..max_k (0 when max_k is 0)."""
-        return self._rule.choose_k(step)
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Move the EMA of every request that verified at least one draft."""
-        self._rule.observe(outcome)
-
-    def compiled(self) -> Rule:
-        """The rule, one row of state per request remembered."""
-        return self._rule
 
 
 def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

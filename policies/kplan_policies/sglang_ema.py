@@ -10,9 +10,10 @@ from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from kplan.policy import ACCEPTED, BATCH, F64, I64, PolicyInfo, Rule, StepOutcome, StepView
+from kplan.policy import ACCEPTED, BATCH, F64, I64, PolicyInfo, Rule
 from kplan.space import FloatRange, IntRange
-from kplan_policies._text import checked_int, policy_text
+from kplan_policies._rule import RulePolicy
+from kplan_policies._text import checked_int
 from kplan_policies.sglang_ladder import DEFAULT_LADDER, Slot, load_ladder, parse_ladder, read_slots
 
 GRAPH_SIZES = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8))
@@ -33,7 +34,7 @@ _CANDIDATES: Final = 10  # how many K it may choose ...
 _FIRST: Final = 11  # ... and these, ascending, from here on
 
 
-class SglangEma:
+class SglangEma(RulePolicy):
     """The rule of ``adaptive_spec_params.py`` in SGLang 0.5.23, decision for decision.
 
     It knows nothing of overlap scheduling: the engine calls :meth:`observe` as late as the server would.
@@ -53,6 +54,7 @@ class SglangEma:
             slot has.
     """
 
+    name: ClassVar[str] = "sglang-ema"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="SGLang's adaptive steps: an EMA of accepted drafts climbs a ladder of K per batch-size slot",
         source="SGLang 0.5.23 adaptive_spec_params.py; its shipped ladder, or sglang-ema:FILE.json",
@@ -89,26 +91,9 @@ class SglangEma:
         """Constructor arguments out of the path of an adaptive JSON, or out of that JSON itself."""
         return {"ladder": parse_ladder(arg) if arg.lstrip().startswith("{") else load_ladder(Path(arg))}
 
-    @property
-    def text(self) -> str:
-        """``sglang-ema``, with the values that are not the default's; a ladder is written out in full."""
-        return policy_text("sglang-ema", self)
-
     def config(self) -> dict[str, Any]:
         """The adaptive config in force, as SGLang's ``--speculative-adaptive-config`` file holds it."""
         return _copy(self._config)
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """Current K of the slot that this batch is routed to."""
-        return self._rule.choose_k(step)
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Feed one verify to the slot of its batch; a step in which nothing decoded is none."""
-        self._rule.observe(outcome)
-
-    def compiled(self) -> Rule:
-        """The rule, one row of state per slot."""
-        return self._rule
 
 
 def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

@@ -7,10 +7,11 @@ from typing import Annotated, ClassVar, Final
 
 import numpy as np
 
-from kplan.policy import ACCEPTED, BATCH, F64, I64, PROPOSED, PolicyInfo, Rule, StepOutcome, StepView
+from kplan.policy import ACCEPTED, BATCH, F64, I64, PROPOSED, PolicyInfo, Rule
 from kplan.space import FloatRange, IntRange
+from kplan_policies._rule import RulePolicy
 from kplan_policies._text import MAX_K as LARGEST_K
-from kplan_policies._text import checked_float, checked_int, checked_k, policy_text
+from kplan_policies._text import checked_float, checked_int, checked_k
 
 _SLOTS: Final = 11
 """Slots of batch sizes: 1, 2-3, 4-7, ... and 1,024 or more."""
@@ -29,7 +30,7 @@ _CHOSEN_AT: Final = 3
 _PROFILE: Final = 4
 
 
-class ThroughputAware:
+class ThroughputAware(RulePolicy):
     """One K for the batch: the candidate with the most expected tokens per profiled second.
 
     The cost of a step is profiled once per K and slot of batch sizes, at the first batch of the slot, and
@@ -48,6 +49,7 @@ class ThroughputAware:
             start_acceptance outside 0..1.
     """
 
+    name: ClassVar[str] = "throughput-aware"
     info: ClassVar[PolicyInfo] = PolicyInfo(
         summary="the candidate K with the most expected tokens per second, step cost profiled once per slot",
         source="interpretation of SGLang PR #28045 (excerpt read, exact formula not seen)",
@@ -73,23 +75,6 @@ class ThroughputAware:
         state[0, _FIRST : _FIRST + len(self.candidates)] = self.candidates
         state[_EMA] = self.start_acceptance
         self._rule = Rule(state, _choose, _learn, priced=True)
-
-    @property
-    def text(self) -> str:
-        """``throughput-aware``, with the values that are not the default's."""
-        return policy_text("throughput-aware", self)
-
-    def choose_k(self, step: StepView) -> int | I64:
-        """K of the slot that this batch falls in."""
-        return self._rule.choose_k(step)
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Move the EMA of every draft position that was examined."""
-        self._rule.observe(outcome)
-
-    def compiled(self) -> Rule:
-        """The rule; it wants the price of every K."""
-        return self._rule
 
 
 def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int:  # noqa: ARG001 - a rule's signature

@@ -222,13 +222,14 @@ def _show(req: Requests, m: Machine, limits: Limits, s: Scratch) -> int:
 
 
 @inline
-def _seat(s: Scratch, batch: int, max_k: int) -> int:
-    """Move the answers per request to the rows of the batch; returns the lowest."""
-    lowest = s.answer[0]
+def _seat(s: Scratch, batch: int, max_k: int) -> tuple[int, int]:
+    """Move the answers per request, cut at ``max_k``, to the rows of the batch: (lowest, highest)."""
+    lowest, highest = s.answer[0], 0
     for i in range(batch):
         lowest = min(lowest, s.answer[i])
-        s.k_each[s.rows[i]] = min(s.answer[i], max_k)
-    return int(lowest)
+        s.k_each[s.rows[i]] = k = min(s.answer[i], max_k)
+        highest = max(highest, k)
+    return int(lowest), int(highest)
 
 
 @inline
@@ -283,11 +284,11 @@ def run(
         s.answer[:batch] = 0
         k = choose(state, s.step, s.seen[:batch], s.prices, s.answer[:batch])
         each = k == PER_REQUEST
-        lowest = _seat(s, batch, limits.max_k) if each else k
+        lowest, k = _seat(s, batch, limits.max_k) if each else (k, min(k, limits.max_k))
         if lowest < 0:
             s.tally[LOWEST_K] = lowest
             return REFUSED
-        step_s = execute(req, m, limits, traces, cost, min(k, limits.max_k), each, s.k_each)
+        step_s = execute(req, m, limits, traces, cost, k, each, s.k_each)
         _keep(m, s, batch, step_s)
         while s.tally[RAN] - s.tally[HEARD] > lag:
             at = s.tally[HEARD] % len(s.decoded)
