@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         assert run(["policies", "new", "one", "--dir", str(folder)]) == 2
         told = capsys.readouterr().err
-        assert told.startswith(f"error: --dir: got '{folder}', cannot be made")
+        assert told.startswith(f"error: --dir: got '{folder}', {tmp_path / 'file'} is a file")
         assert told.count("\n") == 1
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from kplan.cli.paths import check_folder
 from kplan.errors import InputError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_][A-Za-z0-9]+)*")
@@ -78,13 +79,11 @@ def write_policy(name: str, folder: Path) -> PolicyFiles:
     made = PolicyFiles(
         folder / f"{module}.py", folder / f"test_{module}.py", f"{folder / f'{module}.py'}:{cls}"
     )
+    check_folder("--dir", folder)
     for path in (made.policy, made.test):
         if path.exists():
             raise InputError("file", str(path), "is there already", "choose another name or another --dir")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError("--dir", str(folder), f"cannot be made ({error.strerror})", "name another") from None
+    folder.mkdir(parents=True, exist_ok=True)
     made.policy.write_text(_POLICY.format(cls=cls), encoding="utf-8")
     made.test.write_text(_TEST.format(cls=cls, module=module), encoding="utf-8")
     return made

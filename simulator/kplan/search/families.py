@@ -124,8 +124,9 @@ class Space:
     families: Sequence[Family]
 
     def first(self) -> list[dict[str, Value]]:
-        """The parameters that are tried first, one set for each family."""
-        return [self._named(family, family.space.first) for family in self.families]
+        """The parameters that are tried first: one set for each family, then what each one asks for."""
+        first = [self._named(family, family.space.first) for family in self.families]
+        return first + [self._named(family, one) for family in self.families for one in family.space.then]
 
     def spec(self, trial: optuna.Trial, before: Callable[[str], None] = lambda _: None) -> PolicySpec:
         """Let the study choose a policy.

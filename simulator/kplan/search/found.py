@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kplan.files import replacing, write_text
 from kplan.registry import parse_policy
 from kplan.search.evaluate import why_not_runnable
 from kplan.search.optimize import Found
@@ -203,7 +204,8 @@ def write(found: Found, verdict: Verdict, out: Path) -> list[Path]:
         for replication, row in enumerate(one.points)
         for case, point in enumerate(row)
     ]
-    pd.DataFrame(rows).to_parquet(out / "trials.parquet", index=False)
+    with replacing(out / "trials.parquet") as sink:
+        pd.DataFrame(rows).to_parquet(sink, index=False)
     text = json.dumps(record(found, verdict), indent=2, allow_nan=False)
-    (out / "search.json").write_text(text + "\n", encoding="utf-8")
+    write_text(text + "\n", out / "search.json")
     return [out / "search.json", out / "trials.parquet"]
