@@ -118,6 +118,7 @@ def search(
     flags = locals() | {"workload": workload[0] if workload else None}
     from kplan.cli.output import print_json, progress
     from kplan.cli.paths import check_folder
+    from kplan.errors import InputError
 
     rates = () if loads is None else numbers("--loads", loads)
     if rates and qps is None and concurrency is None and replay is None and scenario is None:
