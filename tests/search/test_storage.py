@@ -35,11 +35,24 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         ("postgresql://me:sec?ret@db/kplan", "postgresql://db/kplan"),
         ("postgresql://me:sec@secret@db/kplan", "postgresql://db/kplan"),
         ("postgresql://me:secret@db:port/kplan", "postgresql://..."),
+        ("postgresql:/me:secret@db/kplan", "postgresql://..."),
+        ("postgres:me:secret@db/kplan", "postgres://..."),
+        ("postgres", "postgres"),
     ],
 )
 def test_no_secret_of_a_url_is_shown(given: str, told: str) -> None:
     assert shown(given) == told
     assert "secret" not in shown(given)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://me:x@secret@127.0.0.1:1/kplan", "postgresql:/me:secret@db/kplan", "postgres:me:secret@db"],
+)
+def test_a_url_that_is_none_keeps_its_secret(url: str) -> None:
+    with pytest.raises(InputError, match="is no URL") as caught, opened(url):
+        pass
+    assert "secret" not in str(caught.value)
 
 
 def test_a_database_that_is_not_there_is_one_line_without_its_secret() -> None:

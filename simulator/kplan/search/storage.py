@@ -33,15 +33,20 @@ _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
 def shown(storage: str) -> str:
     """The storage without its secrets: of a URL only scheme, host, port and database."""
-    scheme, found, _ = storage.partition("://")
-    if not found:
+    if not _is_url(storage):
         return storage
+    scheme = storage.partition(":")[0]
     try:
         url = make_url(storage)
     except (ArgumentError, ValueError):
         return f"{scheme}://..."
     host = (url.host or "").rpartition("@")[2] + (f":{url.port}" if url.port else "")
     return f"{scheme}://{host}/{url.database or ''}"
+
+
+def _is_url(storage: str) -> bool:
+    """Also one of PostgreSQL that lacks a slash: as the name of a file its password would be shown."""
+    return "://" in storage or storage.partition(":")[0] in {*_POSTGRES} - {storage}
 
 
 @contextmanager
@@ -67,18 +72,18 @@ def opened(storage: str | None) -> Iterator[optuna.storages.BaseStorage]:
 def _open(storage: str | None) -> optuna.storages.BaseStorage:
     if storage is None:
         return optuna.storages.InMemoryStorage()
-    scheme, found, _ = storage.partition("://")
-    if not found:
+    if not _is_url(storage):
         return _journal(Path(storage))
-    if scheme not in _POSTGRES:
+    if storage.partition(":")[0] not in _POSTGRES:
         raise InputError(
             "--storage", shown(storage), "is neither a file nor PostgreSQL", "give a path or postgresql://..."
         )
     try:
         url = make_url(storage).set(drivername="postgresql+psycopg")
-        return _rdb(url.render_as_string(hide_password=False))
+        if "@" not in (url.host or ""):  # else a part of the password, which would be told as the host
+            return _rdb(url.render_as_string(hide_password=False))
     except (ArgumentError, ValueError):
-        raise InputError("--storage", shown(storage), "is no URL", "postgresql://USER@HOST/NAME") from None
+        pass
     except ImportError:
         raise InputError(
             "--storage", shown(storage), "needs psycopg", "pip install 'kplan[postgres]'"
@@ -89,6 +94,9 @@ def _open(storage: str | None) -> optuna.storages.BaseStorage:
             "--storage", shown(storage), f"the database cannot be used ({type(error).__name__}: {reason})",
             "check that it runs and that you may create tables in it",
         ) from None  # fmt: skip
+    raise InputError(
+        "--storage", shown(storage), "is no URL", "postgresql://USER@HOST/NAME, with %40 for @ within"
+    )
 
 
 def _journal(path: Path) -> optuna.storages.BaseStorage:
