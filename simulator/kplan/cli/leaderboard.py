@@ -101,6 +101,7 @@ def leaderboard(
     """
     flags = locals()
     from kplan.cli.output import bar, print_json
+    from kplan.cli.paths import check_folder
     from kplan.cli.search import numbers
     from kplan.errors import InputError
 
@@ -120,12 +121,12 @@ def leaderboard(
     from kplan.report import render_leaderboard
     from kplan.search.board import play
     from kplan.search.board_cells import Asked
-    from kplan.search.board_file import check_folder, write
+    from kplan.search.board_file import write
     from kplan.search.board_rows import judge, record
     from kplan.simulate.parallel import cores
 
     if out is not None:
-        check_folder(out)
+        check_folder("--out", out)
     asked = Asked(
         batches=tuple(int(one) for one in batches),
         rates=rates,

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from kplan.cli.paths import check_folder
 from kplan.errors import InputError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_][A-Za-z0-9]+)*")
@@ -66,7 +67,8 @@ def write_policy(name: str, folder: Path) -> PolicyFiles:
     """Write the policy ``name`` and its test into ``folder``, which is made when it is missing.
 
     Raises:
-        InputError: a name that makes no Python module, or a file that is there already.
+        InputError: a name that makes no Python module, a file that is there already, or a folder that
+            cannot be made.
     """
     module = name.replace("-", "_").lower()
     if _NAME.fullmatch(name) is None or keyword.iskeyword(module):
@@ -77,6 +79,7 @@ def write_policy(name: str, folder: Path) -> PolicyFiles:
     made = PolicyFiles(
         folder / f"{module}.py", folder / f"test_{module}.py", f"{folder / f'{module}.py'}:{cls}"
     )
+    check_folder("--dir", folder)
     for path in (made.policy, made.test):
         if path.exists():
             raise InputError("file", str(path), "is there already", "choose another name or another --dir")

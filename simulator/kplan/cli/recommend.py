@@ -63,11 +63,11 @@ def recommend(
     """
     flags = locals()
     from kplan.cli.output import print_json, progress
-    from kplan.errors import InputError
+    from kplan.cli.paths import check_folder
 
     scenario = o.scenario_of(None, flags, {"replications": 5})
-    if out is not None and out.exists() and not out.is_dir():
-        raise InputError("--out", str(out), "is a file", "name a folder")
+    if out is not None:
+        check_folder("--out", out)
     with progress(json) as tell:
         from kplan.search import recommend as answer
 

@@ -117,6 +117,7 @@ def search(
     """
     flags = locals() | {"workload": workload[0] if workload else None}
     from kplan.cli.output import print_json, progress
+    from kplan.cli.paths import check_folder
     from kplan.errors import InputError
 
     rates = () if loads is None else numbers("--loads", loads)
@@ -127,8 +128,8 @@ def search(
             "--replicas", replicas, "policies are compared on a given number", "kplan recommend says how many"
         )
     question = o.scenario_of(scenario, flags, {"replications": DEFAULT_REPLICATIONS})
-    if out is not None and out.exists() and not out.is_dir():
-        raise InputError("--out", str(out), "is a file", "name a folder")
+    if out is not None:
+        check_folder("--out", out)
     with progress(json) as tell:
         from kplan.search.found import judge, record
         from kplan.search.optimize import FOLDER, Asked, optimize, study_name
@@ -247,7 +248,8 @@ def _show(found: Found, verdict: Verdict) -> None:
     groups = (*shown, *verdict.front, *against(found))
     rows = {one.policy: _row(found, one) for one in groups}
     print_table(
-        f"{'; '.join(case.name for case in found.cases.all)}; {found.cases.replications} replications",
+        f"{'; '.join(case.name for case in found.cases.all)}; "
+        f"{found.cases.replications} replications that no trial has seen",
         COLUMNS,
         list(rows.values()),
     )

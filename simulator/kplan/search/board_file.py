@@ -36,16 +36,6 @@ def schema() -> pa.Schema:
     return pa.schema(columns)
 
 
-def check_folder(out: Path) -> None:
-    """Refuse a folder that is a file, before anything is run.
-
-    Raises:
-        InputError: see there.
-    """
-    if out.exists() and not out.is_dir():
-        raise InputError("--out", str(out), "is a file", "name a folder")
-
-
 def write(board: Board, page: str, out: Path) -> list[Path]:
     """Write the rows as a table, all as JSON, and ``page``; each file whole or not at all.
 
