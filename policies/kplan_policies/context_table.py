@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
 from kplan.policy import BATCH, CONTEXT, F64, I64, PolicyInfo, Rule, StepView
+from kplan.space import IntRange, Limits, SearchSpace, Value
 from kplan_policies._text import checked_int, checked_k
 from kplan_policies.table import BatchTable
 
+T = TypeVar("T")
+
 ContextRange = tuple[int, int | None, int, int | None, int]
 """(first batch size, last or None, first context, last or None, K): a 5-item entry of the proposal."""
+
+_LADDER = (1, 9, 33, 129, 513)
+"""First batch sizes of the tiers that a search gives a K each; those of the greedy tables are added."""
+_TIER = "k_from_"
 
 _RANGE = re.compile(r"\s*(\d+)(-(\d+)?)?\s*x\s*(\d+)(-(\d+)?)?\s*=\s*(-?\d+)\s*")
 
@@ -55,6 +62,34 @@ class ContextTable:
         """Constructor arguments out of ``1-32x0-2047=3,1-32x2048-=5,33-x0-=1``."""
         return {"ranges": [_parse(item) for item in arg.split(",")] if arg.strip() else []}
 
+    @classmethod
+    def search_space(cls, limits: Limits) -> SearchSpace:
+        """One K for every tier of batch sizes and contexts; the greedy table of each context first."""
+        turns = {start for _, greedy in limits.by_context for start, _ in greedy}
+        batches = sorted(start for start in {*_LADDER, *turns} if start <= limits.max_batch)
+        first = {
+            f"{_TIER}{batch}x{context}": max(tier for tier in greedy if tier[0] <= batch)[1]
+            for context, greedy in limits.by_context
+            for batch in batches
+        }
+        return SearchSpace(dict.fromkeys(first, IntRange(0, limits.max_k)), first)
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Value]) -> dict[str, Any]:
+        """Constructor arguments: the shortest table that gives every tier its K."""
+        rows: dict[int, list[tuple[int, int]]] = {}
+        for name, k in params.items():
+            batch, context = name.removeprefix(_TIER).split("x")
+            rows.setdefault(int(batch), []).append((int(context), int(k)))
+        tiers = [(batch, _spans(sorted(row))) for batch, row in sorted(rows.items())]
+        return {
+            "ranges": [
+                (batch, batch_end, context, context_end, k)
+                for batch, batch_end, row in _spans(tiers)
+                for context, context_end, k in row
+            ]
+        }
+
     @property
     def text(self) -> str:
         """``context-table:1-32x0-=3,33-x0-=1``, sorted by batch size and context."""
@@ -91,6 +126,13 @@ def _choose(state: F64, step: F64, seen: I64, prices: F64, k_each: I64) -> int: 
         if other_batch or state[at, _FROM_CONTEXT] * len(seen) <= context:
             row = at
     return int(state[row, _K])
+
+
+def _spans(tiers: Sequence[tuple[int, T]]) -> list[tuple[int, int | None, T]]:
+    """(start, end, what) out of ascending (start, what); tiers in a row that are alike become one."""
+    runs = [next(tier) for _, tier in groupby(tiers, key=lambda tier: tier[1])]
+    ends = [start - 1 for start, _ in runs[1:]]
+    return [(start, end, what) for (start, what), end in zip(runs, [*ends, None], strict=True)]
 
 
 def _span(start: int, end: int | None) -> str:

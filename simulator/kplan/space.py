@@ -12,7 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import (
+    Annotated,
+    Any,
+    Protocol,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,10 @@ Range: TypeAlias = IntRange | FloatRange | Choice
 Value: TypeAlias = str | int | float | bool
 
 
+Tiers: TypeAlias = tuple[tuple[int, int], ...]
+"""((first batch size, K), ...), ascending from 1."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a search knows before its first trial.
@@ -50,13 +63,15 @@ class Limits:
     Attributes:
         max_k: largest K.
         max_batch: seats of a replica.
-        greedy: ((first batch size, K), ...), ascending from 1: the best K of steady steps by batch size,
-            which the latency model gives without a simulation.
+        greedy: the best K of steady steps by batch size, which the latency model gives without a simulation.
+        by_context: ((first context, its ``greedy``), ...), ascending from 0, tokens: the same for tiers of
+            the mean context of the batch.
     """
 
     max_k: int
     max_batch: int
-    greedy: tuple[tuple[int, int], ...]
+    greedy: Tiers
+    by_context: tuple[tuple[int, Tiers], ...]
 
 
 @dataclass(frozen=True)
@@ -80,3 +95,15 @@ class Searchable(Protocol):
     def from_params(cls, params: Mapping[str, Value]) -> dict[str, Any]:
         """Constructor arguments out of one value for every parameter of :meth:`search_space`."""
         ...
+
+
+def annotated_ranges(cls: type[Any]) -> dict[str, Range]:
+    """Constructor parameter -> the range that it is annotated with, the first of several."""
+    if cls.__init__ is object.__init__:
+        return {}
+    found: dict[str, Range] = {}
+    for name, hint in get_type_hints(cls.__init__, include_extras=True).items():
+        notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        ranges = [note for note in notes if isinstance(note, IntRange | FloatRange | Choice)]
+        found.update((name, one) for one in ranges[:1])
+    return found

@@ -8,6 +8,7 @@ import kplan.search.compare as comparing
 import kplan.simulate.settle as settle
 from kplan.config.scenario import make_scenario
 from kplan.registry import parse_policy
+from kplan.search.cases import make_cases
 from kplan.search.compare import compare, unsteady_note
 from kplan.search.single import simulate_one
 from kplan.simulate import Settling, prepare
@@ -36,6 +37,15 @@ def test_a_load_that_theory_takes_for_settled_too_early_is_run_for_longer(
     assert drawn[0].stretch == comparing.STRETCHES[-1]
     assert len(drawn[0].prompt_len) == len(drawn[1].prompt_len) > 1.5 * first
     assert {run.requests for one in done for run in one.runs} == {len(drawn[0].prompt_len)}
+
+
+def test_the_cases_of_a_search_last_as_long_as_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    _settles_at_once(monkeypatch)
+    cases, _ = make_cases(make_scenario(LOAD))
+    (case,) = cases.all
+    assert [one.stretch for one in case.drawn] == [comparing.STRETCHES[-1]] * 2
+    kept, _ = make_cases(make_scenario(LOAD | {"requests": 700}))
+    assert [(one.stretch, len(one.prompt_len)) for one in kept.all[0].drawn] == [(1.0, 700)] * 2
 
 
 def test_a_number_of_requests_that_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,9 @@ from kplan.errors import InputError
 from kplan.search.families import FAMILY, Space, read_family
 from kplan.space import Choice, FloatRange, IntRange, Limits
 
-LIMITS = Limits(max_k=5, max_batch=40, greedy=((1, 4), (21, 2)))
+LIMITS = Limits(
+    max_k=5, max_batch=40, greedy=((1, 4), (21, 2)), by_context=((0, ((1, 4),)), (512, ((1, 4), (21, 2))))
+)
 
 OWN = """
 from typing import Annotated
@@ -52,6 +54,19 @@ def test_a_table_has_a_k_for_every_tier_and_begins_with_the_greedy_one() -> None
     assert family.spec(family.space.first).text == "table:1-20=4,21-=2"
     ks = {"k_from_1": 3, "k_from_9": 3, "k_from_17": 0, "k_from_21": 5, "k_from_33": 5}
     assert family.spec(ks).text == "table:1-16=3,17-20=0,21-=5"
+
+
+def test_a_context_table_begins_with_the_greedy_table_of_each_context() -> None:
+    family = read_family("context-table", LIMITS)
+    batches, contexts = (1, 9, 21, 33), (0, 512)
+    assert family.space.ranges == {
+        f"k_from_{batch}x{context}": IntRange(0, 5) for batch in batches for context in contexts
+    }
+    first = family.spec(family.space.first)
+    assert first.text == "context-table:1-20x0-=4,21-x0-511=4,21-x512-=2"
+    rows = zip(batches, ((3, 3), (3, 1), (3, 1), (0, 0)), strict=True)
+    ks = {f"k_from_{batch}x{at}": k for batch, row in rows for at, k in zip(contexts, row, strict=True)}
+    assert family.spec(ks).text == "context-table:1-8x0-=3,9-32x0-511=3,9-32x512-=1,33-x0-=0"
 
 
 def test_fixed_is_searched_up_to_the_largest_k() -> None:

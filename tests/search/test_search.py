@@ -18,6 +18,8 @@ from kplan.search.found import judge, record, words, write
 from kplan.search.optimize import Asked, Found, optimize, study_name
 from kplan.search.score import ratio
 from kplan.simulate import draw_requests, prepare, run_policy
+from kplan_policies.context_table import ContextTable
+from kplan_policies.table import BatchTable
 
 VALUES = {
     "qps": 12.0,
@@ -160,6 +162,58 @@ def test_a_users_policy_joins_by_its_annotations(scenario: Scenario, tmp_path: P
     assert done.greedy.policy in tried
     told = record(done, judge(done))
     assert told["runnable"]["policy"].partition(":")[0] in ("off", "fixed", "table")
+
+
+def test_a_context_table_is_tried_first_with_the_best_k_of_each_context(scenario: Scenario) -> None:
+    few = scenario.model_copy(update={"replications": 1})
+    done = optimize(few, Asked(families=("context-table",), trials=3))
+    setup = prepare(few)
+    mean = setup.lengths.context
+    low, high = 1, 1
+    while 2 * low <= mean:
+        low *= 2
+    while high < mean:
+        high *= 2
+    curve = walk_curve(draw_requests(setup, 120, 3).trace, 4)
+    policy = parse_policy(done.trials.measured[0].policy).build()
+    assert isinstance(policy, ContextTable)
+    for start, middle in {0: low / 2, low: 1.5 * low, high: 1.5 * high}.items():
+        rate = rates(setup.latency_table, curve, setup.max_num_seqs, middle)
+        ks = policy.batch_table(start).table(64)
+        assert table_text(greedy_table(rate)) == BatchTable.from_lookup(ks[1:].tolist()).text
+    best = judge(done)
+    assert best.runnable is not None
+    assert best.runnable.policy.partition(":")[0] in ("off", "fixed", "table")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"proposer": "eagle3-tree"}, "--proposer: got 'eagle3-tree', engines keep one K while it drafts"),
+        ({"proposer": "pard"}, "--proposer: got 'pard', engines keep one K while it drafts"),
+    ],
+)
+def test_a_drafter_of_one_k_leaves_nothing_to_search(changes: dict[str, str], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        optimize(make_scenario(VALUES | changes), ASKED)
+
+
+def test_policies_that_choose_the_proposer_are_searched_beside_those_of_the_last(scenario: Scenario) -> None:
+    asked = Asked(families=("match-else", "table"), trials=4)
+    with pytest.raises(InputError, match="--family: got 'match-else', chooses among proposers, and eagle3"):
+        optimize(scenario, asked)
+    several = make_scenario(VALUES | {"proposer": "ngram+eagle3", "replications": 2})
+    done = optimize(several, asked)
+    assert done.oracle.policy == "combined-oracle"
+    tried = [one.policy.partition(":")[0] for one in (*done.trials.measured, *done.trials.pruned)]
+    assert {"match-else", "table"} <= set(tried)
+    # who does not choose drafts with the last, on the same requests
+    setup = prepare(several)
+    drawn = [draw_requests(setup, 120, seed) for seed in (3, 4)]
+    fixed = next(one for one in done.references if one.policy == "fixed:3")
+    runs = [run_policy(setup, parse_policy("fixed:3"), one) for one in drawn]
+    assert [row[0].tpot_s for row in fixed.points] == [run.mean_tpot_s for run in runs]
+    assert judge(done).runnable is not None
 
 
 def test_a_narrow_interval_ends_the_search(scenario: Scenario) -> None:

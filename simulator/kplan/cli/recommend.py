@@ -33,6 +33,7 @@ def recommend(
     drafter: o.Drafter = None,
     workload: o.Workload = None,
     traces: o.Traces = None,
+    dataset: o.Dataset = None,
     engine: o.Engine = None,
     async_scheduling: o.AsyncScheduling = None,
     enforce_eager: o.EnforceEager = None,

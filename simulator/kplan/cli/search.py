@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kplan.cli import options as o
 
 if TYPE_CHECKING:
+    from kplan.cli.files import Written
     from kplan.search.found import Verdict
     from kplan.search.optimize import Found
     from kplan.search.score import Tried
@@ -70,13 +73,15 @@ def search(
     dp: o.Dp = None,
     quantization: o.Quantization = None,
     kv_cache_dtype: o.KvCacheDtype = None,
-    proposer: o.Proposer = None,
+    proposer: o.Proposers = None,
+    switch_us: o.SwitchUs = None,
     drafter: o.Drafter = None,
     workload: Annotated[
         list[str] | None,
         typer.Option("--workload", help="workload profile, may be repeated: all count alike [sharegpt]"),
     ] = None,
     traces: o.Traces = None,
+    dataset: o.Dataset = None,
     engine: o.Engine = None,
     async_scheduling: o.AsyncScheduling = None,
     enforce_eager: o.EnforceEager = None,
@@ -96,7 +101,10 @@ def search(
     prefix_caching: o.PrefixCaching = None,
     gpu_memory_utilization: o.GpuMemory = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="folder for search.json and trials.parquet")
+        Path | None,
+        typer.Option(
+            "--out", help="folder for search.json, trials.parquet, and plan.json and configs of the best"
+        ),
     ] = None,
     json: o.Json = False,
 ) -> int:
@@ -118,7 +126,7 @@ def search(
     if out is not None and out.exists() and not out.is_dir():
         raise InputError("--out", str(out), "is a file", "name a folder")
     with progress(json) as tell:
-        from kplan.search.found import judge, record, write
+        from kplan.search.found import judge, record
         from kplan.search.optimize import FOLDER, Asked, optimize, study_name
         from kplan.simulate.parallel import cores
 
@@ -141,13 +149,13 @@ def search(
             asked = asked.stored(str(FOLDER / f"{study_name(question, asked)}.journal"))
         found = optimize(question, asked, tell, lambda text: print(text, file=sys.stderr))
         verdict = judge(found)
-        written = [] if out is None else write(found, verdict, out)
+        files = None if out is None else _write(found, verdict, out, tell)
     if json:
-        print_json(record(found, verdict) | {"files": [str(path) for path in written]})
+        print_json(record(found, verdict) | (files.record() if files else {"files": []}))
     else:
         _show(found, verdict)
-        for path in written:
-            print(f"wrote {path}")
+        for line in files.lines() if files else ():
+            print(line)
     return 0 if verdict.best is not None else 1
 
 
@@ -166,6 +174,55 @@ def numbers(option: str, text: str) -> tuple[float, ...]:
         except ValueError:
             raise InputError(option, part.strip(), "is no number", "write 4,8,64") from None
     return tuple(values)
+
+
+@dataclass(frozen=True)
+class Files:
+    """What was written: the search's own files, and those of a plan.
+
+    Attributes:
+        planned: the policy of the plan, None without one.
+        note: why the best is not that policy, "" when it is.
+        plan: its files, None without one.
+    """
+
+    paths: list[Path]
+    planned: str | None
+    note: str
+    plan: Written | None
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        told: dict[str, Any] = {"files": [], "engines": {}, "refused": {}}
+        told |= self.plan.record() if self.plan else {}
+        told["files"] = [*map(str, self.paths), *told["files"]]
+        return told | {"planned": self.planned, "plan_note": self.note}
+
+    def lines(self) -> list[str]:
+        """The same for a person."""
+        lines = [f"wrote {path}" for path in self.paths]
+        return lines + ([self.note] if self.note else []) + (self.plan.lines() if self.plan else [])
+
+
+def _write(found: Found, verdict: Verdict, out: Path, tell: Callable[[str], None]) -> Files:
+    """Write the search, and the plan of the best policy that the engine runs.
+
+    Raises:
+        InputError: its engine cannot be configured so, or the folder cannot be written.
+    """
+    from kplan.cli.files import write_out
+    from kplan.search.found import why_not, write
+    from kplan.search.planned import plan_of
+
+    paths, best, chosen = write(found, verdict, out), verdict.best, verdict.runnable
+    note = ""
+    if best is not None and chosen is not best:
+        note = f"{best.policy} is not exported: {why_not(found, best)}; "
+        note += f"the plan is that of {chosen.policy}" if chosen else "nothing that it runs serves every load"
+    if chosen is None:
+        return Files(paths, None, note or "no plan: no policy serves every load", None)
+    tell("simulating the plan and writing its files")
+    return Files(paths, chosen.policy, note, write_out(plan_of(found, chosen, tell), out))
 
 
 COLUMNS = ("policy", "of greedy", "95%", "TPOT ms", "TTFT ms", "tok/s sustained", "mean K")

@@ -34,13 +34,20 @@ class Origin(Protocol):
     def workload(self) -> str: ...
     @property
     def traces(self) -> str | None: ...
+    @property
+    def dataset(self) -> str | None: ...
 
 
 def requests_words(asked: Origin) -> str:
     """Where lengths and acceptance come from, for example "sharegpt" or "acceptance of sharegpt"."""
     if asked.traces is not None:
-        return f"traces {asked.traces}"
+        return f"traces {traces_words(asked.traces, asked.dataset)}"
     return asked.workload if asked.replay is None else f"acceptance of {asked.workload}"
+
+
+def traces_words(traces: str, dataset: str | None) -> str:
+    """A file of traces, with its data set where one of several is meant."""
+    return traces if dataset is None else f"{traces} ({dataset})"
 
 
 class Ranks(Protocol):

@@ -102,6 +102,7 @@ class Question(Record):
     workload: str
     traces: str | None = Field(description="recorded traces used instead of the workload's fitted model")
     traces_hash: str | None = Field(description="of that file's bytes")
+    dataset: str | None = Field(None, description="which data set of that file; None: all that it holds")
     prompt_tokens: int | None = Field(ge=1, description="constant length, None: the workload's")
     output_tokens: int | None = Field(ge=1)
     engine: str

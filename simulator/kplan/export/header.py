@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kplan.config.loads import load_words, ranks_words
+from kplan.config.loads import load_words, ranks_words, traces_words
 from kplan.config.plan import Plan, PolicyResult, Question, Stat
 from kplan.export.choose import Choice
 from kplan.export.engines import EngineVersion
@@ -38,10 +38,9 @@ def load(question: Question) -> str:
     rate = load_words(question, "requests/s", "{} requests at a time")
     if question.replay is not None:
         return f"{rate}, acceptance of workload {question.workload}"
-    what = (
-        f"workload {question.workload}" if question.traces is None else f"recorded traces {question.traces}"
-    )
-    return f"{rate} of {what}"
+    if question.traces is None:
+        return f"{rate} of workload {question.workload}"
+    return f"{rate} of recorded traces {traces_words(question.traces, question.dataset)}"
 
 
 def prediction(result: PolicyResult | None, replicas: int) -> str:

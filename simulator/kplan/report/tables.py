@@ -115,6 +115,7 @@ def _settings(asked: Question) -> Iterable[tuple[str, object]]:
     yield "drafter", asked.drafter
     yield "workload", asked.workload if asked.traces is None else None
     yield "recorded traces", asked.traces
+    yield "data set", asked.dataset
     yield "engine", asked.engine
     yield "async scheduling", asked.async_scheduling
     yield "captured graphs", "none" if asked.enforce_eager else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kplan import metrics
@@ -11,18 +12,21 @@ from kplan.config.scenario import Scenario, make_scenario
 from kplan.errors import InputError
 from kplan.registry import PolicySpec, parse_policy
 from kplan.search.candidates import greedy_table, rates, walk_curve
+from kplan.search.compare import compare, draw_all
 from kplan.search.evaluate import check_room, overload, slos_s
 from kplan.simulate import (
+    POOL,
     Drawn,
     Setup,
     default_requests,
     draw_requests,
     prepare,
     run_policy,
+    sustained,
     sustained_qps,
     with_load,
 )
-from kplan.space import Limits
+from kplan.space import Limits, Tiers
 
 
 @dataclass(frozen=True)
@@ -117,13 +121,17 @@ class Cases:
 
 
 def make_cases(
-    scenario: Scenario, loads: Sequence[float] = (), workloads: Sequence[str] = ()
+    scenario: Scenario,
+    loads: Sequence[float] = (),
+    workloads: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Cases, Limits]:
     """Put the cases of a search together, and draw their requests.
 
     Args:
         loads: requests/s in place of the scenario's own, or clients where it is a closed loop.
         workloads: in place of the scenario's own.
+        tell: told what is being done.
 
     Returns:
         The cases, and the limits of the search with the greedy table of their mean steps.
@@ -132,25 +140,46 @@ def make_cases(
         InputError: a name that no profile covers, requests of one token, a load that is none, or a drafter
             that only serves one K.
     """
-    made: list[Case] = []
-    setups: list[Setup] = []
-    for workload in dict.fromkeys(workloads or (scenario.workload,)):
-        base = prepare(scenario.model_copy(update={"workload": workload}))
-        if base.lengths.longest_output < 2:
-            raise InputError(
-                "output length", 1, "no request emits a second token", "nothing can be speculated"
-            )
-        setups.append(base)
-        for load in dict.fromkeys(loads) if loads else (None,):
-            setup = base if load is None else _loaded(base, load)
-            n = default_requests(setup, scenario.replicas or 1)
-            seeds = range(scenario.seed, scenario.seed + scenario.replications)
-            name = f"{requests_words(_Origin(setup.scenario))} at {load_words(setup.scenario)}"
-            made.append(Case(name, setup, tuple(draw_requests(setup, n, seed) for seed in seeds)))
-    limits = search_limits(setups[0], made[0].drawn[0])
-    for setup in setups:
-        check_room(setup, [parse_policy("off"), greedy_spec(limits)])
-    return Cases(tuple(made)), limits
+    bases = [_prepared(scenario, one) for one in dict.fromkeys(workloads or (scenario.workload,))]
+    setups = bases
+    if loads:
+        setups = [_loaded(base, load) for base in bases for load in dict.fromkeys(loads)]
+    first = setups[0]
+    sample = draw_requests(first, default_requests(first, scenario.replicas or 1), scenario.seed)
+    limits = search_limits(first, sample, bases)
+    steady = [parse_policy("off"), greedy_spec(limits)]
+    for base in bases:
+        check_room(base, steady)
+    return Cases(tuple(Case(_name(one), one, _drawn(one, steady, tell)) for one in setups)), limits
+
+
+def _prepared(scenario: Scenario, workload: str) -> Setup:
+    setup = prepare(scenario.model_copy(update={"workload": workload}))
+    if setup.drafter.one_k:
+        raise InputError(
+            "--proposer", setup.drafter.proposer, "engines keep one K while it drafts: nothing to search",
+            "search with another proposer, or compare policies with kplan recommend",
+        )  # fmt: skip
+    if setup.lengths.longest_output < 2:
+        raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
+    return setup
+
+
+def _name(setup: Setup) -> str:
+    return f"{requests_words(_Origin(setup.scenario))} at {load_words(setup.scenario)}"
+
+
+def _drawn(setup: Setup, steady: Sequence[PolicySpec], tell: Callable[[str], None]) -> tuple[Drawn, ...]:
+    """The requests of every replication, for as long as the policies ``steady`` take to settle (see
+    kplan.search.compare): every trial then gets the same."""
+    replicas = setup.scenario.replicas or 1
+    if setup.scenario.requests is not None or not setup.stationary:
+        return draw_all(setup, replicas)
+    limits = {}
+    if setup.rate is not None:
+        sample = draw_requests(setup, POOL, setup.scenario.seed)
+        limits = {spec.text: sustained(setup, spec, [sample]) for spec in steady}
+    return compare(setup, steady, replicas, limits, tell)[0]
 
 
 @dataclass(frozen=True)
@@ -171,6 +200,10 @@ class _Origin:
     def traces(self) -> str | None:
         return None if self.scenario.traces is None else self.scenario.traces.name
 
+    @property
+    def dataset(self) -> str | None:
+        return self.scenario.dataset
+
 
 def _loaded(base: Setup, load: float) -> Setup:
     """``base`` at another rate, or with so many clients; the scenario checked anew."""
@@ -187,11 +220,32 @@ def _loaded(base: Setup, load: float) -> Setup:
     return with_load(base, **change)
 
 
-def search_limits(setup: Setup, drawn: Drawn) -> Limits:
-    """What the search knows before a trial, from the walk of one case's acceptance."""
+def search_limits(setup: Setup, drawn: Drawn, beside: Sequence[Setup] = ()) -> Limits:
+    """What the search knows before a trial, from the walk of one case's acceptance.
+
+    Args:
+        beside: other setups, whose contexts have tiers too.
+    """
     curve = walk_curve(drawn.trace, setup.scenario.max_k, setup.drafter.tree)
-    table = greedy_table(rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context))
-    return Limits(setup.scenario.max_k, setup.max_num_seqs, tuple((one.start, one.k) for one in table))
+
+    def tiers(context: float) -> Tiers:
+        rate = rates(setup.latency_table, curve, setup.max_num_seqs, context)
+        return tuple((one.start, one.k) for one in greedy_table(rate))
+
+    starts = _context_tiers([one.lengths.context for one in (setup, *beside)])
+    return Limits(
+        max_k=setup.scenario.max_k,
+        max_batch=setup.max_num_seqs,
+        greedy=tiers(setup.lengths.context),
+        by_context=tuple((start, tiers(1.5 * start if start else starts[1] / 2)) for start in starts),
+    )
+
+
+def _context_tiers(means: Sequence[float]) -> list[int]:
+    """First contexts of tiers: 0 and every power of two from the one below the smallest of the ``means`` to
+    the one above the largest. A tier reaches to twice its start, so its middle is at 1.5 times that."""
+    low, high = math.floor(math.log2(min(means))), math.ceil(math.log2(max(means)))
+    return [0, *(2**power for power in range(low, high + 1))]
 
 
 def greedy_spec(limits: Limits) -> PolicySpec:

@@ -42,11 +42,8 @@ def compare(
     """
     scenario = setup.scenario
     for stretch in STRETCHES:
-        n = default_requests(setup, replicas, stretch)
-        progress(f"drawing {scenario.replications} x {n} requests")
-        drawn = tuple(
-            draw_requests(setup, n, scenario.seed + i, stretch) for i in range(scenario.replications)
-        )
+        progress(f"drawing requests for {scenario.replications} replications")
+        drawn = draw_all(setup, replicas, stretch)
         done = []
         for spec in specs:
             progress(f"simulating {spec.text} on {replicas} replica{'s' if replicas > 1 else ''}")
@@ -59,6 +56,13 @@ def compare(
         ):
             break
     return drawn, tuple(done)
+
+
+def draw_all(setup: Setup, replicas: int, stretch: float = 1.0) -> tuple[Drawn, ...]:
+    """The requests of every replication, as many as the load takes to be steady in theory, times ``stretch``;
+    a number that was asked for is kept."""
+    n, scenario = default_requests(setup, replicas, stretch), setup.scenario
+    return tuple(draw_requests(setup, n, scenario.seed + i, stretch) for i in range(scenario.replications))
 
 
 def unsteady_note(setup: Setup, replicas: int, drawn: Sequence[Drawn], done: Evaluated) -> list[str]:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import optuna
 
 from kplan.errors import InputError
 from kplan.policy_args import write_args
-from kplan.registry import PolicySpec, parse_policy, policy_class
-from kplan.space import Choice, FloatRange, IntRange, Limits, Range, Searchable, SearchSpace, Value
+from kplan.registry import PolicySpec, info_of, parse_policy, policy_class
+from kplan.space import (
+    Choice,
+    FloatRange,
+    IntRange,
+    Limits,
+    Range,
+    Searchable,
+    SearchSpace,
+    Value,
+    annotated_ranges,
+)
 
 FAMILY = "family"
 """Name of the parameter that chooses among several families."""
@@ -26,6 +35,11 @@ class Family:
     base: str
     cls: type[Any]
     space: SearchSpace
+
+    @property
+    def combines(self) -> bool:
+        """Whether its policies choose among several proposers."""
+        return info_of(self.cls, self.base).combines
 
     def spec(self, params: Mapping[str, Value]) -> PolicySpec:
         """The policy of one value for every parameter.
@@ -55,15 +69,8 @@ def read_family(text: str, limits: Limits) -> Family:
 
 def _annotated(cls: type[Any]) -> SearchSpace:
     """The ranges in the annotations of a constructor, and its defaults."""
-    hints = typing.get_type_hints(cls.__init__, include_extras=True)
+    ranges = annotated_ranges(cls)
     parameters = inspect.signature(cls).parameters
-    ranges: dict[str, Range] = {}
-    for name in parameters:
-        if typing.get_origin(hints.get(name)) is Annotated:
-            found = [
-                one for one in hints[name].__metadata__ if isinstance(one, (IntRange, FloatRange, Choice))
-            ]
-            ranges.update((name, one) for one in found[:1])
     missing = [
         name
         for name, parameter in parameters.items()

@@ -18,11 +18,12 @@ from kplan.registry import parse_policy
 from kplan.search.cases import Cases, greedy_spec, make_cases
 from kplan.search.evaluate import check_room
 from kplan.search.executor import open_workers
-from kplan.search.families import Space, read_family
+from kplan.search.families import Family, Space, read_family
 from kplan.search.samplers import check_sampler
 from kplan.search.score import FIGURES, Tried
 from kplan.search.storage import Patience, check_identity, opened, shown
 from kplan.search.study import Rules, Searching, Trials, measure
+from kplan.simulate import Setup
 from kplan.space import Limits
 
 FOLDER = Path("runs") / "search"
@@ -141,8 +142,8 @@ def optimize(
     start_s = time.perf_counter()
     asked.check()
     tell("loading profiles, pricing steps and drawing requests")
-    cases, limits = make_cases(scenario, asked.loads, asked.workloads)
-    space = Space([read_family(one, limits) for one in dict.fromkeys(asked.families)])
+    cases, limits = make_cases(scenario, asked.loads, asked.workloads, tell)
+    space = Space([_family(one, limits, cases.first) for one in dict.fromkeys(asked.families)])
     identity, name = _identity(scenario, asked), study_name(scenario, asked)
     storage = None if asked.storage is None else shown(asked.storage)
     rules = Rules(asked.objectives, asked.trials, asked.chosen_sampler, scenario.seed, asked.width)
@@ -177,8 +178,22 @@ def study_name(scenario: Scenario, asked: Asked) -> str:
     return asked.study or f"search-{digest(_identity(scenario, asked))}"
 
 
+def _family(text: str, limits: Limits, setup: Setup) -> Family:
+    """The family, which the server can run. Raises InputError."""
+    family = read_family(text, limits)
+    if family.combines and setup.mix is None:
+        raise InputError(
+            "--family", text, f"chooses among proposers, and {setup.scenario.proposer} is one",
+            "join several: --proposer ngram+eagle3",
+        )  # fmt: skip
+    return family
+
+
 def _reference_texts(cases: Cases, limits: Limits) -> list[str]:
-    specs = [greedy_spec(limits), parse_policy("oracle"), parse_policy("off")]
+    """The greedy table, the oracle, off and every fixed K; of several proposers, all but the oracle draft
+    with the last."""
+    oracle = "oracle" if cases.first.mix is None else "combined-oracle"
+    specs = [greedy_spec(limits), parse_policy(oracle), parse_policy("off")]
     specs += [parse_policy(f"fixed:{k}") for k in range(1, limits.max_k + 1)]
     for case in cases.all:
         check_room(case.setup, specs)

@@ -55,6 +55,14 @@ ALONE = 1000
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """A policy that was chosen elsewhere; ``why`` says by what, in a sentence."""
+
+    spec: PolicySpec
+    why: str
+
+
+@dataclass(frozen=True)
 class Judged:
     """Every policy evaluated at one number of replicas, and the choice among those the engine can run.
 
@@ -85,6 +93,19 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
         InputError: a name or a combination that no profile covers.
         InfeasibleError: nothing fits, or no number of replicas up to 256 meets the SLOs.
     """
+    return _plan(scenario, None, progress)
+
+
+def plan_for(scenario: Scenario, wanted: Wanted, progress: Callable[[str], None] = lambda _: None) -> Plan:
+    """The plan of a policy that was chosen elsewhere, beside those that :func:`recommend` compares.
+
+    Raises:
+        InputError, InfeasibleError: as :func:`recommend`; or a policy that the engine does not run.
+    """
+    return _plan(scenario, wanted, progress)
+
+
+def _plan(scenario: Scenario, wanted: Wanted | None, progress: Callable[[str], None]) -> Plan:
     check_one_proposer(scenario.proposer)
     progress("loading profiles and pricing steps")
     setup = prepare(scenario)
@@ -96,11 +117,17 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     rate = rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context)
     table = greedy_table(rate)
     specs = candidate_specs(table, max_k, tree)
+    if wanted is not None:
+        specs = list(dict.fromkeys([*specs, wanted.spec]))
     check_room(setup, specs)
     sizing = Sizing(setup, specs, sample, progress)
     judged = sizing.judge()
     off = judged.named("off")
-    chosen = judged.best or _least_bad(setup, judged)
+    if wanted is not None:
+        chosen = judged.named(wanted.spec.text)
+        judged = replace(judged, best=chosen if chosen in judged.fit else None)
+    else:
+        chosen = judged.best or _least_bad(setup, judged)
     points = evidence.k_curve(setup, curve, chosen)
     question = _question(setup, judged, chosen)
     progress("judging the answer on the other source of step times")
@@ -113,8 +140,9 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     within = slo_rate(setup, chosen, judged.drawn, judged.replicas)
     peak = peak_of(setup, judged.drawn[0])
     given = words.Given(
-        table, sizing.per_replica, points, sample.recorded_k, band, acceptance, longer, within, peak
-    )
+        table, sizing.per_replica, points, sample.recorded_k, band, acceptance, longer, within, peak,
+        "" if wanted is None else wanted.why,
+    )  # fmt: skip
     answer = words.answer(setup, judged, chosen, given)
     return Plan(
         question=question,
@@ -241,6 +269,7 @@ def _question(setup: Setup, judged: Judged, chosen: Evaluated) -> Question:
         workload=s.workload,
         traces=s.traces.name if s.traces else None,
         traces_hash=file_digest(s.traces) if s.traces else None,
+        dataset=s.dataset,
         prompt_tokens=s.prompt_tokens,
         output_tokens=s.output_tokens,
         gpu_memory_utilization=s.gpu_memory_utilization,

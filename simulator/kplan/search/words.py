@@ -12,6 +12,7 @@ import numpy as np
 from kplan import metrics
 from kplan.config.loads import load_words
 from kplan.config.plan import Answer, Band, BatchRange, KCurvePoint
+from kplan.registry import PolicySpec
 from kplan.search.band_words import acceptance_reason, band_reason, widened
 from kplan.search.candidates import TIE, table_text
 from kplan.search.compare import unsteady_note
@@ -39,6 +40,7 @@ class Given:
         longer: (best K at the mean batch, a longer context, its best K) when a longer context changes it.
         within: largest requests/s at which the chosen policy meets the SLOs, None without one.
         peak: when the load is at its highest, None of one that stays the same.
+        chosen_by: what chose the policy, in a sentence; "" where it is the best of those compared here.
     """
 
     table: tuple[BatchRange, ...]
@@ -50,6 +52,7 @@ class Given:
     longer: tuple[int, int, int] | None
     within: float | None
     peak: Peak | None
+    chosen_by: str
 
 
 def answer(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> Answer:
@@ -62,7 +65,7 @@ def answer(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> Ans
     return Answer(
         policy=text,
         k=fixed_k(text),
-        table=given.table if text.startswith("table:") else None,
+        table=_table(chosen.spec),
         replicas=judged.replicas,
         saturated=saturated,
         feasible=judged.best is not None,
@@ -73,6 +76,13 @@ def answer(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> Ans
         band=given.band,
         acceptance=given.acceptance,
     )
+
+
+def _table(spec: PolicySpec) -> tuple[BatchRange, ...] | None:
+    """The ranges of a batch table, None of another policy."""
+    if spec.name != "table":
+        return None
+    return tuple(BatchRange(start=start, end=end, k=k) for start, end, k in sorted(spec.kwargs["ranges"]))
 
 
 def _replicas_text(setup: Setup, replicas: int) -> str:
@@ -155,7 +165,8 @@ def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) 
             f"with {what}: the queue grows without end. At least {need} replicas are needed{at_peak}; "
             "leave --replicas out."
         )
-    told = f"No policy meets {slo_text(s)} on {where} at {load_words(s)}; add replicas or loosen the SLO."
+    who = f"{chosen.spec.text} does not meet" if judged.fit else "No policy meets"
+    told = f"{who} {slo_text(s)} on {where} at {load_words(s)}; add replicas or loosen the SLO."
     if given.within is None:
         return told
     return f"{told} {within_text('they serve' if judged.replicas > 1 else 'it serves', given.within)}."
@@ -164,7 +175,7 @@ def _falls_short(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) 
 def _reasons(setup: Setup, judged: Judged, chosen: Evaluated, given: Given) -> list[str]:
     visited = batch_quantiles(chosen, 0.05, 0.95)
     reasons = [_bound_text(chosen, given.points, visited)]
-    reasons.extend(_rivals(judged, chosen))
+    reasons.extend([given.chosen_by] if given.chosen_by else _rivals(judged, chosen))
     reasons.extend(_oracle_gap(judged, chosen))
     reasons.append(_table_reason(chosen, given.table, visited))
     reasons.extend(_context_reason(chosen, given.longer))
@@ -201,7 +212,7 @@ def _table_reason(chosen: Evaluated, table: tuple[BatchRange, ...], visited: tup
     listed = f"By steady step cost the best K by batch is {table_text(table).removeprefix('table:')}"
     k = fixed_k(chosen.spec.text)
     turn = next((r for r in table if r.start > visited[1] and r.k != k), None)
-    if turn is None or chosen.spec.text == table_text(table):
+    if turn is None or chosen.spec.name == "table":
         return f"{listed}."
     return f"{listed}. What would change the answer: batches from {turn.start} on, best at K = {turn.k}."
 

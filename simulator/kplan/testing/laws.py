@@ -13,9 +13,10 @@ import numpy as np
 from kplan.engine.asking import Form, form_of, rule_of
 from kplan.policy import CompiledPolicy, Policy, PolicyInfo, StepOutcome, StepView
 from kplan.registry import PolicySpec, parse_policy
+from kplan.space import annotated_ranges
 from kplan.testing.run import served
 from kplan.testing.scene import Answers, Scene, drive, make_scene, scrambled
-from kplan.testing.subject import holds, probes, ranges_of, spec_of
+from kplan.testing.subject import holds, probes, spec_of
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def _one_form(spec: PolicySpec) -> None:
 
 def _ranges(spec: PolicySpec) -> None:
     scene = make_scene(12, steps=40)
-    for name, space in ranges_of(spec.cls).items():
+    for name, space in annotated_ranges(spec.cls).items():
         default = inspect.signature(spec.cls).parameters[name].default
         inside = default is inspect.Parameter.empty or holds(space, default)
         _expect(inside, f"the default of {name}, {default}, lies outside its range {space}")

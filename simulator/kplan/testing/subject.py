@@ -1,18 +1,16 @@
-"""The policy under test: its spec, and the ranges that its constructor declares."""
+"""The policy under test: its spec, and what its laws try of the ranges that its constructor declares."""
 
 from __future__ import annotations
 
 import inspect
 from math import sqrt
 from types import MappingProxyType
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any
 
 from kplan.policy import Policy
 from kplan.policy_args import write_args
 from kplan.registry import PolicySpec, info_of, parse_policy
-from kplan.space import Choice, FloatRange, IntRange
-
-Range: TypeAlias = IntRange | FloatRange | Choice
+from kplan.space import Choice, IntRange, Range, annotated_ranges
 
 
 def spec_of(policy: str | type[Policy] | PolicySpec, **kwargs: Any) -> PolicySpec:
@@ -28,26 +26,12 @@ def spec_of(policy: str | type[Policy] | PolicySpec, **kwargs: Any) -> PolicySpe
         if kwargs:
             raise TypeError(f"write the arguments into the text, not beside it: {', '.join(kwargs)}")
         return parse_policy(policy) if isinstance(policy, str) else policy
-    ranges = ranges_of(policy)
+    ranges = annotated_ranges(policy)
     for name, parameter in inspect.signature(policy).parameters.items():
         if parameter.default is parameter.empty and name not in kwargs and name in ranges:
             kwargs[name] = probes(ranges[name])[1]
     base = f"{policy.__module__}:{policy.__qualname__}"
     return PolicySpec(write_args(base, kwargs), policy, MappingProxyType(kwargs), info_of(policy, base))
-
-
-def ranges_of(cls: type[Policy]) -> dict[str, Range]:
-    """Constructor parameter -> the range of :mod:`kplan.space` that it is annotated with."""
-    if "__init__" not in vars(cls) and cls.__init__ is object.__init__:
-        return {}
-    hints = get_type_hints(cls.__init__, include_extras=True)
-    found = {}
-    for name, hint in hints.items():
-        notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-        for note in notes:
-            if isinstance(note, IntRange | FloatRange | Choice):
-                found[name] = note
-    return found
 
 
 def probes(space: Range) -> tuple[Any, ...]:
