@@ -51,7 +51,7 @@ def test_the_plan_is_of_the_policy_at_the_load_of_the_largest_batches(found: Fou
     assert plan.answer.feasible
     # what it predicts is what a run of the table on the plan's own load gives
     setup = prepare(make_scenario(VALUES | {"concurrency": 8}))
-    runs = [run_policy(setup, parse_policy(TABLE), draw_requests(setup, 60, seed)) for seed in (0, 1)]
+    runs = [run_policy(setup, parse_policy(TABLE), draw_requests(setup, 60, seed)) for seed in (2, 3)]
     mine = next(one for one in plan.policies if one.name == TABLE)
     assert mine.tpot_ms is not None
     n = [run.requests for run in runs]

@@ -243,7 +243,8 @@ def _show(found: Found, verdict: Verdict) -> None:
     groups = (*shown, *verdict.front, *against(found))
     rows = {one.policy: _row(found, one) for one in groups}
     print_table(
-        f"{'; '.join(case.name for case in found.cases.all)}; {found.cases.replications} replications",
+        f"{'; '.join(case.name for case in found.cases.all)}; "
+        f"{found.cases.replications} replications that no trial has seen",
         COLUMNS,
         list(rows.values()),
     )

@@ -31,11 +31,17 @@ from kplan.space import Limits, Tiers
 
 @dataclass(frozen=True)
 class Case:
-    """One load of one workload, with its requests by replication: the same for every policy."""
+    """One load of one workload, with its requests by replication: the same for every policy.
+
+    Attributes:
+        drawn: those that trials are run on.
+        fresh: as many held-out ones, of seeds that no trial sees.
+    """
 
     name: str
     setup: Setup
     drawn: tuple[Drawn, ...] = field(repr=False)
+    fresh: tuple[Drawn, ...] = field(repr=False)
 
     @property
     def replicas(self) -> int:
@@ -45,7 +51,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Task:
-    """One policy on one replication of one case, by their numbers."""
+    """One policy on one replication of one case, by their numbers; those of the held-out replications follow
+    those of the trials."""
 
     policy: str
     replication: int
@@ -88,13 +95,24 @@ class Cases:
 
     @property
     def replications(self) -> int:
-        """Seeds of every case."""
+        """Seeds of every case that trials are run on."""
         return len(self.all[0].drawn)
+
+    @property
+    def searched(self) -> range:
+        """Replications that trials are run on."""
+        return range(self.replications)
+
+    @property
+    def held_out(self) -> range:
+        """As many that no trial sees: the best of many trials owes part of its figure to those it saw."""
+        return range(self.replications, 2 * self.replications)
 
     def run(self, task: Task) -> Point:
         """Simulate one policy on the requests of one case and seed."""
         case = self.all[task.case]
-        setup, drawn, spec = case.setup, case.drawn[task.replication], parse_policy(task.policy)
+        setup, spec = case.setup, parse_policy(task.policy)
+        drawn = (case.drawn + case.fresh)[task.replication]
         run = run_policy(setup, spec, drawn, replicas=case.replicas)
         tok_s, over = run.output_tok_s, overload(setup, [run], float("inf"))
         if setup.rate is not None:
@@ -150,7 +168,7 @@ def make_cases(
     steady = [parse_policy("off"), greedy_spec(limits)]
     for base in bases:
         check_room(base, steady)
-    return Cases(tuple(Case(_name(one), one, _drawn(one, steady, tell)) for one in setups)), limits
+    return Cases(tuple(_case(one, steady, tell) for one in setups)), limits
 
 
 def _prepared(scenario: Scenario, workload: str) -> Setup:
@@ -163,6 +181,15 @@ def _prepared(scenario: Scenario, workload: str) -> Setup:
     if setup.lengths.longest_output < 2:
         raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
     return setup
+
+
+def _case(setup: Setup, steady: Sequence[PolicySpec], tell: Callable[[str], None]) -> Case:
+    """One case; its held-out requests are as many as those of the trials, of the seeds that follow."""
+    drawn, count = _drawn(setup, steady, tell), setup.scenario.replications
+    seeds = range(setup.scenario.seed + count, setup.scenario.seed + 2 * count)
+    n, stretch = len(drawn[0].prompt_len), drawn[0].stretch
+    fresh = tuple(draw_requests(setup, n, seed, stretch) for seed in seeds)
+    return Case(_name(setup), setup, drawn, fresh)
 
 
 def _name(setup: Setup) -> str:

@@ -23,7 +23,7 @@ class Verdict:
         best: chosen with care (see kplan.search.score.careful) among all that keep up and meet the SLOs; of
             two objectives the first decides. None when nothing does.
         runnable: the same among those that the engine runs today.
-        lowest: the best mean, whatever chance has to do with it.
+        lowest: the best mean there.
         front: policies that no other beats in both objectives; empty with one objective.
     """
 
@@ -34,7 +34,7 @@ class Verdict:
 
 
 def judge(found: Found) -> Verdict:
-    """Choose among everything that was measured."""
+    """Choose among everything that was measured on the held-out replications."""
     objectives, base = found.asked.objectives, found.greedy
     able = [one for one in found.all if not why_not(found, one)]
     return Verdict(
@@ -78,6 +78,7 @@ def record(found: Found, verdict: Verdict) -> dict[str, Any]:
 
     ``gaps``: the chosen policy's figure over that of each reference, below 1 where the chosen one is better,
     with the paired 95% interval and a ``verdict``: better, worse or tie (null and unknown with one seed).
+    Every figure is of the held-out replications, ``seeds``.
     """
     chosen = verdict.runnable or verdict.best
     trials = found.trials
@@ -102,6 +103,7 @@ def record(found: Found, verdict: Verdict) -> dict[str, Any]:
         },
         "cases": [case.name for case in found.cases.all],
         "replications": found.cases.replications,
+        "seeds": [found.scenario.seed + one for one in found.cases.held_out],
         "requests": [len(case.drawn[0].prompt_len) for case in found.cases.all],
         "storage": found.storage,
         "study": found.study,
@@ -173,7 +175,8 @@ def _gpus(found: Found) -> int:
 
 
 def write(found: Found, verdict: Verdict, out: Path) -> list[Path]:
-    """Write search.json and trials.parquet (one row for every policy, case and replication)."""
+    """Write search.json and trials.parquet (one row for every policy, case and replication; those of the
+    held-out replications follow those of the trials)."""
     import pandas as pd
 
     out.mkdir(parents=True, exist_ok=True)
@@ -181,15 +184,17 @@ def write(found: Found, verdict: Verdict, out: Path) -> list[Path]:
         "greedy": [found.greedy],
         "oracle": [found.oracle],
         "reference": found.references,
+        "finalist": found.finalists,
         "measured": found.trials.measured,
         "pruned": found.trials.pruned,
     }
+    searched = ("measured", "pruned")
     rows = [
         {
             "kind": kind,
             "place": place,
             "policy": one.policy,
-            "replication": replication,
+            "replication": replication + (0 if kind in searched else found.cases.replications),
             "case": found.cases.all[case].name,
             **vars(point),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ from kplan.errors import InputError
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import parse_policy
 from kplan.search.cases import Cases, greedy_spec, make_cases
-from kplan.search.evaluate import check_room
+from kplan.search.evaluate import check_room, why_not_runnable
 from kplan.search.executor import open_workers
 from kplan.search.families import Family, Space, read_family
 from kplan.search.samplers import check_sampler
-from kplan.search.score import FIGURES, Tried
+from kplan.search.score import FIGURES, Tried, careful, front, lowest
 from kplan.search.storage import Patience, check_identity, opened, shown
 from kplan.search.study import Rules, Searching, Trials, measure
 from kplan.simulate import Setup
@@ -95,8 +95,11 @@ class Found:
     """What a search found.
 
     Attributes:
-        references: no speculation and every fixed K, measured on the same requests.
-        oracle: the bound, measured on them too.
+        greedy, references, oracle: the greedy table, no speculation and every fixed K, and the bound, on the
+            held-out replications (see kplan.search.cases).
+        finalists: the best of the trials, measured there too: what is reported and chosen rests on requests
+            that no trial was picked by.
+        trials: on the replications of the search.
         importances: share of the first objective's spread by parameter; empty with too few trials.
         storage, study: where the study is.
     """
@@ -107,6 +110,7 @@ class Found:
     greedy: Tried
     references: tuple[Tried, ...]
     oracle: Tried
+    finalists: tuple[Tried, ...]
     trials: Trials
     importances: dict[str, float]
     storage: str | None
@@ -116,8 +120,8 @@ class Found:
 
     @property
     def all(self) -> tuple[Tried, ...]:
-        """Every policy that may be chosen, once."""
-        tried = (self.greedy, *self.references, *self.trials.measured)
+        """Every policy that may be chosen, once, on the held-out replications."""
+        tried = (self.greedy, *self.references, *self.finalists)
         return tuple({one.policy: one for one in tried}.values())
 
 
@@ -151,19 +155,23 @@ def optimize(
     with opened(asked.storage) as where, open_workers(cases, asked.workers, asked.cluster) as workers:
         study = _open_study(where, name, len(asked.objectives))
         check_identity(study, identity)
-        tell("measuring the greedy table, no speculation, every fixed K and the oracle")
-        texts = _reference_texts(cases, limits)
-        greedy, oracle, *others = measure(cases, workers, texts, range(cases.replications))
-        searching = Searching(study, cases, workers, space, rules, (greedy, *others), patience, tell)
+        tell("measuring the greedy table, no speculation and every fixed K")
+        oracle, *texts = _reference_texts(cases, limits)
+        references = measure(cases, workers, texts, cases.searched)
+        searching = Searching(study, cases, workers, space, rules, references, patience, tell)
         trials = searching.run()
         importances = patience(lambda: _importances(study))
+        tell("measuring the best, those and the oracle on requests that no trial has seen")
+        best = finalists(cases.first, (*references, *trials.measured), asked.objectives)
+        held_out = measure(cases, workers, list(dict.fromkeys([oracle, *texts, *best])), cases.held_out)
     return Found(
         scenario=scenario,
         asked=asked,
         cases=cases,
-        greedy=greedy,
-        references=tuple(others),
-        oracle=oracle,
+        greedy=held_out[1],
+        references=tuple(held_out[2 : 1 + len(texts)]),
+        oracle=held_out[0],
+        finalists=tuple(held_out[1 + len(texts) :]),
         trials=trials,
         importances=importances,
         storage=storage,
@@ -190,14 +198,28 @@ def _family(text: str, limits: Limits, setup: Setup) -> Family:
 
 
 def _reference_texts(cases: Cases, limits: Limits) -> list[str]:
-    """The greedy table, the oracle, off and every fixed K; of several proposers, all but the oracle draft
+    """The oracle, the greedy table, off and every fixed K; of several proposers, all but the oracle draft
     with the last."""
     oracle = "oracle" if cases.first.mix is None else "combined-oracle"
-    specs = [greedy_spec(limits), parse_policy(oracle), parse_policy("off")]
+    specs = [parse_policy(oracle), greedy_spec(limits), parse_policy("off")]
     specs += [parse_policy(f"fixed:{k}") for k in range(1, limits.max_k + 1)]
     for case in cases.all:
         check_room(case.setup, specs)
     return list(dict.fromkeys(spec.text for spec in specs))
+
+
+def finalists(setup: Setup, tried: Sequence[Tried], objectives: Sequence[str]) -> list[str]:
+    """The policies that may be the best by what was measured: of all and of those that the engine runs the
+    lowest and the careful choice, and the front of two objectives.
+
+    Args:
+        tried: the greedy table first.
+    """
+    base, objective = tried[0], objectives[0]
+    able = [one for one in tried if not why_not_runnable(setup, parse_policy(one.policy))]
+    picks = [choose(group, base, objective) for group in (tried, able) for choose in (lowest, careful)]
+    line = front(tried, base, objectives) if len(objectives) > 1 else []
+    return list(dict.fromkeys(one.policy for one in (*picks, *line) if one is not None))
 
 
 def _open_study(where: optuna.storages.BaseStorage, name: str, objectives: int) -> optuna.Study:

@@ -20,8 +20,8 @@ from kplan.search.score import Tried
 def plan_of(found: Found, tried: Tried, tell: Callable[[str], None] = lambda _: None) -> Plan:
     """The plan of a policy that the engine runs, at the case in which its batches are the largest.
 
-    It is simulated anew, beside what ``recommend`` compares. Of several proposers the server holds the last,
-    with which such a policy drafts.
+    It is simulated anew, on requests that no trial has seen, beside what ``recommend`` compares. Of several
+    proposers the server holds the last, with which such a policy drafts.
 
     Args:
         tried: one of those measured.
@@ -41,10 +41,11 @@ def busiest(found: Found, tried: Tried) -> Case:
 
 
 def _alone(case: Case) -> Scenario:
-    """The scenario of a case, on a server that holds the last of its proposers alone."""
+    """The scenario of a case with the seeds of its held-out replications, on a server that holds the last of
+    its proposers alone."""
     scenario = case.setup.scenario
     last = proposers_of(scenario.proposer)[-1]
-    changes: dict[str, object] = {"replicas": case.replicas}
+    changes: dict[str, object] = {"replicas": case.replicas, "seed": scenario.seed + scenario.replications}
     if last != scenario.proposer:
         drafter = None if last in lookup_proposers() else scenario.drafter
         changes |= {"proposer": last, "drafter": drafter, "switch_us": 0.0}
@@ -52,9 +53,9 @@ def _alone(case: Case) -> Scenario:
 
 
 def _chosen_by(found: Found, case: Case) -> str:
-    tried = len({one.policy for one in (*found.all, *found.trials.pruned)})
+    tried = len({one.policy for one in (*found.all, *found.trials.measured, *found.trials.pruned)})
     told = f"kplan search chose it among {tried} policies, "
     if len(found.cases.all) == 1:
-        return f"{told}on the same requests."
+        return f"{told}which ran on other requests than these."
     names = ", ".join(one.name for one in found.cases.all)
     return f"{told}over {names}; what is said here is of {case.name}, where its batches are the largest."
