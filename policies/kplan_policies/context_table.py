@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import numpy as np
 
 from kplan.policy import BATCH, CONTEXT, F64, I64, PolicyInfo, Rule, StepView
-from kplan.space import IntRange, Limits, SearchSpace, Value
+from kplan.space import Limits, SearchSpace, Value, tier_range
 from kplan_policies._text import checked_int, checked_k
 from kplan_policies.table import BatchTable
 
@@ -64,15 +64,22 @@ class ContextTable:
 
     @classmethod
     def search_space(cls, limits: Limits) -> SearchSpace:
-        """One K for every tier of batch sizes and contexts; the greedy table of each context first."""
+        """One K for every tier of batch sizes and contexts; the greedy table of each context first, and above
+        the reach."""
         turns = {start for _, greedy in limits.by_context for start, _ in greedy}
         batches = sorted(start for start in {*_LADDER, *turns} if start <= limits.max_batch)
         first = {
-            f"{_TIER}{batch}x{context}": max(tier for tier in greedy if tier[0] <= batch)[1]
+            (batch, context): max(tier for tier in greedy if tier[0] <= batch)[1]
             for context, greedy in limits.by_context
             for batch in batches
         }
-        return SearchSpace(dict.fromkeys(first, IntRange(0, limits.max_k)), first)
+        return SearchSpace(
+            {
+                f"{_TIER}{batch}x{context}": tier_range(batch, k, limits)
+                for (batch, context), k in first.items()
+            },
+            {f"{_TIER}{batch}x{context}": k for (batch, context), k in first.items()},
+        )
 
     @classmethod
     def from_params(cls, params: Mapping[str, Value]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kplan.policy import PolicyInfo, StepView
-from kplan.space import IntRange, Limits, SearchSpace, Value
+from kplan.space import IntRange, Limits, SearchSpace, Value, tier_range
 from kplan_policies._text import checked_int, checked_k
 
 BatchRange = tuple[int, int | None, int]
@@ -125,13 +125,14 @@ class BatchTable:
 
     @classmethod
     def search_space(cls, limits: Limits) -> SearchSpace:
-        """One K for every tier of batch sizes, not monotonic; the greedy table first."""
+        """One K for every tier of batch sizes, not monotonic; the greedy table first, and above the reach."""
         turns = [start for start, _ in limits.greedy]
         starts = sorted(start for start in {*_LADDER, *turns} if start <= limits.max_batch)
         ks = [k for _, k in limits.greedy]
+        first = {start: ks[bisect_right(turns, start) - 1] for start in starts}
         return SearchSpace(
-            {f"{_TIER}{start}": IntRange(0, limits.max_k) for start in starts},
-            {f"{_TIER}{start}": ks[bisect_right(turns, start) - 1] for start in starts},
+            {f"{_TIER}{start}": tier_range(start, k, limits) for start, k in first.items()},
+            {f"{_TIER}{start}": k for start, k in first.items()},
         )
 
     @classmethod

@@ -63,6 +63,8 @@ class Limits:
     Attributes:
         max_k: largest K.
         max_batch: seats of a replica.
+        reach: largest batch that the loads can form: the clients of a closed loop, or ``max_batch``. What a
+            policy does above it makes no difference to a trial.
         greedy: the best K of steady steps by batch size, which the latency model gives without a simulation.
         by_context: ((first context, its ``greedy``), ...), ascending from 0, tokens: the same for tiers of
             the mean context of the batch.
@@ -70,6 +72,7 @@ class Limits:
 
     max_k: int
     max_batch: int
+    reach: int
     greedy: Tiers
     by_context: tuple[tuple[int, Tiers], ...]
 
@@ -95,6 +98,11 @@ class Searchable(Protocol):
     def from_params(cls, params: Mapping[str, Value]) -> dict[str, Any]:
         """Constructor arguments out of one value for every parameter of :meth:`search_space`."""
         ...
+
+
+def tier_range(start: int, k: int, limits: Limits) -> IntRange:
+    """The K of a tier of batch sizes from ``start`` on: any, or ``k`` alone where no trial would tell."""
+    return IntRange(0, limits.max_k) if start <= limits.reach else IntRange(k, k)
 
 
 def annotated_ranges(cls: type[Any]) -> dict[str, Range]:

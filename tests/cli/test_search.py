@@ -72,6 +72,11 @@ def test_a_load_that_nothing_serves_has_no_plan(capsys: pytest.CaptureFixture[st
     assert record["plan_note"] == "no plan: no policy serves every load"
 
 
+def test_replicas_are_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*SMALL, "--replicas", "auto"]) == 2
+    assert "--replicas: got 'auto', policies are compared on a given number" in capsys.readouterr().err
+
+
 def test_a_data_set_is_one_of_recorded_traces(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*SMALL, "--dataset", "gsm8k"]) == 2
     assert "--dataset is one of recorded traces: give --traces FILE" in capsys.readouterr().err

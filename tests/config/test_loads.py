@@ -35,4 +35,5 @@ def test_a_server_names_its_ranks_where_it_has_some() -> None:
 def test_a_log_lends_its_lengths_and_a_workload_the_acceptance() -> None:
     assert requests_words(question()) == "sharegpt"
     assert requests_words(question(traces="mine.jsonl")) == "traces mine.jsonl"
+    assert requests_words(question(traces="mine.jsonl", dataset="gsm8k")) == "traces mine.jsonl (gsm8k)"
     assert requests_words(question(replay="day.csv")) == "acceptance of sharegpt"

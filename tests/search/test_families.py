@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -12,7 +13,11 @@ from kplan.search.families import FAMILY, Space, read_family
 from kplan.space import Choice, FloatRange, IntRange, Limits
 
 LIMITS = Limits(
-    max_k=5, max_batch=40, greedy=((1, 4), (21, 2)), by_context=((0, ((1, 4),)), (512, ((1, 4), (21, 2))))
+    max_k=5,
+    max_batch=40,
+    reach=40,
+    greedy=((1, 4), (21, 2)),
+    by_context=((0, ((1, 4),)), (512, ((1, 4), (21, 2)))),
 )
 
 OWN = """
@@ -67,6 +72,17 @@ def test_a_context_table_begins_with_the_greedy_table_of_each_context() -> None:
     rows = zip(batches, ((3, 3), (3, 1), (3, 1), (0, 0)), strict=True)
     ks = {f"k_from_{batch}x{at}": k for batch, row in rows for at, k in zip(contexts, row, strict=True)}
     assert family.spec(ks).text == "context-table:1-8x0-=3,9-32x0-511=3,9-32x512-=1,33-x0-=0"
+
+
+def test_tiers_that_no_load_reaches_keep_the_greedy_k() -> None:
+    closed = replace(LIMITS, reach=9)
+    free = IntRange(0, 5)
+    assert list(read_family("table", closed).space.ranges.values()) == [
+        free, free, IntRange(4, 4), IntRange(2, 2), IntRange(2, 2),
+    ]  # fmt: skip
+    ranges = read_family("context-table", closed).space.ranges
+    assert [ranges[f"k_from_9x{at}"] for at in (0, 512)] == [free, free]
+    assert [ranges[f"k_from_33x{at}"] for at in (0, 512)] == [IntRange(4, 4), IntRange(2, 2)]
 
 
 def test_fixed_is_searched_up_to_the_largest_k() -> None:

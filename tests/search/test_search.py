@@ -14,6 +14,7 @@ from kplan.config.scenario import Scenario, make_scenario
 from kplan.errors import InputError
 from kplan.registry import parse_policy
 from kplan.search.candidates import greedy_table, rates, table_text, walk_curve
+from kplan.search.cases import make_cases
 from kplan.search.found import judge, record, words, write
 from kplan.search.optimize import Asked, Found, optimize, study_name
 from kplan.search.score import ratio
@@ -287,6 +288,7 @@ def test_what_is_no_search_is_one_line(scenario: Scenario, asked: Asked, told: s
 
 def test_loads_of_a_closed_loop_are_clients() -> None:
     closed = make_scenario({"concurrency": 4, "workload": "gsm8k", "max_k": 3, "max_num_seqs": 64})
+    assert make_cases(closed, (1.0, 8.0))[1].reach == 8
     done = optimize(closed, Asked(families=("fixed",), loads=(1.0, 8.0), trials=2))
     assert [case.name for case in done.cases.all] == ["gsm8k at concurrency 1", "gsm8k at concurrency 8"]
     with pytest.raises(InputError, match="clients are counted"):

@@ -38,7 +38,7 @@ def search(
     family: Annotated[
         list[str] | None,
         typer.Option(
-            "--family", help="policy to search, may be repeated: table, fixed, my.py:MyPolicy [table]"
+            "--family", help="policy to search, may be repeated: table, context-table, my.py:MyPolicy [table]"
         ),
     ] = None,
     objective: Annotated[
@@ -87,7 +87,7 @@ def search(
     enforce_eager: o.EnforceEager = None,
     slo_tpot_ms: o.SloTpot = None,
     slo_ttft_ms: o.SloTtft = None,
-    replicas: o.Replicas = None,
+    replicas: Annotated[str | None, typer.Option("--replicas", help="number of replicas [1]")] = None,
     router: o.Router = None,
     max_k: o.MaxK = None,
     requests: o.Requests = None,
@@ -122,6 +122,10 @@ def search(
     rates = () if loads is None else numbers("--loads", loads)
     if rates and qps is None and concurrency is None and replay is None and scenario is None:
         flags["qps"] = rates[0]
+    if replicas == "auto":
+        raise InputError(
+            "--replicas", replicas, "policies are compared on a given number", "kplan recommend says how many"
+        )
     question = o.scenario_of(scenario, flags, {"replications": DEFAULT_REPLICATIONS})
     if out is not None and out.exists() and not out.is_dir():
         raise InputError("--out", str(out), "is a file", "name a folder")

@@ -164,7 +164,7 @@ def make_cases(
         setups = [_loaded(base, load) for base in bases for load in dict.fromkeys(loads)]
     first = setups[0]
     sample = draw_requests(first, default_requests(first, scenario.replicas or 1), scenario.seed)
-    limits = search_limits(first, sample, bases)
+    limits = search_limits(first, sample, setups)
     steady = [parse_policy("off"), greedy_spec(limits)]
     for base in bases:
         check_room(base, steady)
@@ -251,7 +251,7 @@ def search_limits(setup: Setup, drawn: Drawn, beside: Sequence[Setup] = ()) -> L
     """What the search knows before a trial, from the walk of one case's acceptance.
 
     Args:
-        beside: other setups, whose contexts have tiers too.
+        beside: other setups, whose contexts have tiers too and whose batches are reached.
     """
     curve = walk_curve(drawn.trace, setup.scenario.max_k, setup.drafter.tree)
 
@@ -263,9 +263,15 @@ def search_limits(setup: Setup, drawn: Drawn, beside: Sequence[Setup] = ()) -> L
     return Limits(
         max_k=setup.scenario.max_k,
         max_batch=setup.max_num_seqs,
+        reach=max(_reach(one) for one in (setup, *beside)),
         greedy=tiers(setup.lengths.context),
         by_context=tuple((start, tiers(1.5 * start if start else starts[1] / 2)) for start in starts),
     )
+
+
+def _reach(setup: Setup) -> int:
+    clients = setup.scenario.concurrency
+    return setup.max_num_seqs if clients is None else min(clients, setup.max_num_seqs)
 
 
 def _context_tiers(means: Sequence[float]) -> list[int]:

@@ -32,6 +32,7 @@ from kplan.search.evaluate import (
     result,
     runnable,
     slo_share,
+    why_not_runnable,
 )
 from kplan.search.peaks import peak_of
 from kplan.search.phrases import slo_text
@@ -118,6 +119,8 @@ def _plan(scenario: Scenario, wanted: Wanted | None, progress: Callable[[str], N
     table = greedy_table(rate)
     specs = candidate_specs(table, max_k, tree)
     if wanted is not None:
+        if why := why_not_runnable(setup, wanted.spec):
+            raise InputError("policy", wanted.spec.text, why, "plan for one that it runs")
         specs = list(dict.fromkeys([*specs, wanted.spec]))
     check_room(setup, specs)
     sizing = Sizing(setup, specs, sample, progress)
