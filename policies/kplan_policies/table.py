@@ -125,7 +125,10 @@ class BatchTable:
 
     @classmethod
     def search_space(cls, limits: Limits) -> SearchSpace:
-        """One K for every tier of batch sizes, not monotonic; the greedy table first, and above the reach."""
+        """One K for every tier of batch sizes, not monotonic; the greedy table first, and above the reach.
+
+        Then the same K in every tier that is reached: what is found is no worse than any fixed K.
+        """
         turns = [start for start, _ in limits.greedy]
         starts = sorted(start for start in {*_LADDER, *turns} if start <= limits.max_batch)
         ks = [k for _, k in limits.greedy]
@@ -133,6 +136,10 @@ class BatchTable:
         return SearchSpace(
             {f"{_TIER}{start}": tier_range(start, k, limits) for start, k in first.items()},
             {f"{_TIER}{start}": k for start, k in first.items()},
+            tuple(
+                {f"{_TIER}{start}": same if start <= limits.reach else k for start, k in first.items()}
+                for same in range(limits.max_k + 1)
+            ),
         )
 
     @classmethod

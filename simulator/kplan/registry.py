@@ -157,7 +157,7 @@ def _load(text: str, base: str) -> type[Policy]:
         module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except (Exception, SystemExit) as error:  # a user's module may raise anything, or exit
         fix = "" if place.endswith(".py") else "install it, or name its file: path/to/file.py:Class"
-        raise InputError("policy", text, f"{place} cannot be imported: {_told(error)}", fix) from error
+        raise InputError("policy", text, f"{place} cannot be imported: {told(error)}", fix) from error
     cls = getattr(module, cls_name, None)
     if not inspect.isclass(cls):
         own = [name for name, member in vars(module).items() if _is_policy_class(member)]
@@ -213,15 +213,16 @@ def _spec(text: str, base: str, cls: type[Policy], arg: str | None, *, registere
         raise
     except ValueError as error:
         raise InputError("policy", _short(text), str(error)) from error
-    except Exception as error:  # a user's constructor may raise anything
-        raise InputError("policy", _short(text), f"its constructor failed: {_told(error)}") from error
+    except (Exception, SystemExit) as error:  # a user's constructor may raise anything, or exit
+        raise InputError("policy", _short(text), f"its constructor failed: {told(error)}") from error
     own = getattr(policy, "text", None)
     # Only a registered class may name itself: one that a user derived from it would print as its parent.
     canonical = own if registered and isinstance(own, str) else write_args(base, kwargs)
     return PolicySpec(canonical, cls, types.MappingProxyType(kwargs), info_of(cls, base))
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
+    """An exception of a user's code in a few words."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -79,10 +79,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Ranges by parameter, and the values that are tried first."""
+    """Ranges by parameter, the values that are tried first, and those that are tried ``then``."""
 
     ranges: Mapping[str, Range]
     first: Mapping[str, Value]
+    then: tuple[Mapping[str, Value], ...] = ()
 
 
 @runtime_checkable

@@ -57,6 +57,8 @@ def test_a_table_has_a_k_for_every_tier_and_begins_with_the_greedy_one() -> None
     assert family.space.ranges == {f"k_from_{b}": IntRange(0, 5) for b in (1, 9, 17, 21, 33)}
     assert list(family.space.first.values()) == [4, 4, 4, 2, 2]
     assert family.spec(family.space.first).text == "table:1-20=4,21-=2"
+    same = [family.spec(one).text for one in family.space.then]
+    assert same == [f"table:1-={k}" for k in range(6)]
     ks = {"k_from_1": 3, "k_from_9": 3, "k_from_17": 0, "k_from_21": 5, "k_from_33": 5}
     assert family.spec(ks).text == "table:1-16=3,17-20=0,21-=5"
 
@@ -80,6 +82,9 @@ def test_tiers_that_no_load_reaches_keep_the_greedy_k() -> None:
     assert list(read_family("table", closed).space.ranges.values()) == [
         free, free, IntRange(4, 4), IntRange(2, 2), IntRange(2, 2),
     ]  # fmt: skip
+    assert read_family("table", closed).spec(read_family("table", closed).space.then[1]).text == (
+        "table:1-16=1,17-20=4,21-=2"
+    )
     ranges = read_family("context-table", closed).space.ranges
     assert [ranges[f"k_from_9x{at}"] for at in (0, 512)] == [free, free]
     assert [ranges[f"k_from_33x{at}"] for at in (0, 512)] == [IntRange(4, 4), IntRange(2, 2)]

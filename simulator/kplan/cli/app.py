@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +32,8 @@ _BAD_PATH = frozenset((errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROF
 
 INTERRUPTED = 130
 """Exit code of Ctrl-C."""
+TERMINATED = 143
+"""Exit code of SIGTERM."""
 CLOSED_PIPE = 141
 """Exit code when nobody reads what is printed: that of a program that SIGPIPE ends."""
 
@@ -55,7 +58,8 @@ app.add_typer(traces.app, name="traces")
 
 
 def main() -> None:
-    """Entry point of the ``kplan`` script."""
+    """Entry point of the ``kplan`` script; a polite end (SIGTERM) closes workers and files as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     sys.exit(run(sys.argv[1:]))
 
 

@@ -66,7 +66,7 @@ def write_policy(name: str, folder: Path) -> PolicyFiles:
     """Write the policy ``name`` and its test into ``folder``, which is made when it is missing.
 
     Raises:
-        InputError: a name that makes no Python module, or a file that is there already.
+        InputError: a name that makes no Python module, a file that is there already, or a folder that cannot be made.
     """
     module = name.replace("-", "_").lower()
     if _NAME.fullmatch(name) is None or keyword.iskeyword(module):
@@ -80,7 +80,10 @@ def write_policy(name: str, folder: Path) -> PolicyFiles:
     for path in (made.policy, made.test):
         if path.exists():
             raise InputError("file", str(path), "is there already", "choose another name or another --dir")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("--dir", str(folder), f"cannot be made ({error.strerror})", "name another") from None
     made.policy.write_text(_POLICY.format(cls=cls), encoding="utf-8")
     made.test.write_text(_TEST.format(cls=cls, module=module), encoding="utf-8")
     return made

@@ -17,6 +17,7 @@ from distributed import (
     as_completed,
     get_worker,
 )
+from distributed.comm.addressing import parse_address, parse_host_port
 from distributed.comm.core import CommClosedError
 
 from kplan.errors import InputError
@@ -95,6 +96,7 @@ class _ClusterWorkers:
 def cluster_workers(job: Job[T, R], address: str) -> Iterator[Workers[T, R]]:
     """The workers of the Dask scheduler at ``address``, see kplan.search.executor.open_workers."""
     try:
+        parse_host_port(parse_address(address)[1])  # a client of no address would end with noise
         client = Client(address, timeout=WAIT_S, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:  # no such host or scheme, nobody there, no answer
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import optuna
 
 from kplan.errors import InputError
 from kplan.policy_args import write_args
-from kplan.registry import PolicySpec, info_of, parse_policy, policy_class
+from kplan.registry import PolicySpec, info_of, parse_policy, policy_class, told
 from kplan.space import (
     Choice,
     FloatRange,
@@ -47,7 +48,10 @@ class Family:
         Raises:
             InputError: the class refuses the values.
         """
-        kwargs = self.cls.from_params(params) if issubclass(self.cls, Searchable) else params
+        try:
+            kwargs = self.cls.from_params(params) if issubclass(self.cls, Searchable) else params
+        except (Exception, SystemExit) as error:  # a user's class may raise anything, or exit
+            raise InputError("from_params", str(params), told(error)) from error
         return parse_policy(write_args(self.base, kwargs))
 
 
@@ -55,16 +59,40 @@ def read_family(text: str, limits: Limits) -> Family:
     """The family that ``text`` names: a registered policy, ``module:Class`` or ``file.py:Class``.
 
     Raises:
-        InputError: no such policy, or one without a range to search.
+        InputError: no such policy, one without a range to search, or with one that is none.
     """
     base, cls = policy_class(text)
-    space = cls.search_space(limits) if issubclass(cls, Searchable) else _annotated(cls)
+    try:
+        space = cls.search_space(limits) if issubclass(cls, Searchable) else _annotated(cls)
+        for name, one in space.ranges.items():
+            _check(text, name, one, space.first)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's class may raise anything, or exit
+        raise InputError("--family", text, f"its ranges cannot be read: {told(error)}") from error
     if not space.ranges:
         raise InputError(
             "--family", text, "declares no range to search",
             "annotate its constructor: k: Annotated[int, IntRange(0, 7)] = 3 (kplan.space)",
         )  # fmt: skip
     return Family(base, cls, space)
+
+
+def _check(text: str, name: str, one: Range, first: Mapping[str, Value]) -> None:
+    """Refuse a range without a value, and a first value that is not in its range."""
+    match one:
+        case Choice(values):
+            sound, inside = bool(values), first.get(name) in values
+        case IntRange(low, high) | FloatRange(low, high):
+            logarithm = isinstance(one, FloatRange) and one.log
+            sound = (
+                math.isfinite(low) and math.isfinite(high) and low <= high and not (logarithm and low <= 0)
+            )
+            inside = sound and low <= float(first.get(name, low)) <= high
+    if not sound:
+        raise InputError("--family", text, f"{name}: {one} holds no value", "IntRange(0, 7) does")
+    if name in first and not inside:
+        raise InputError("--family", text, f"{name} = {first[name]!r} is tried first, and not in {one}")
 
 
 def _annotated(cls: type[Any]) -> SearchSpace:
@@ -81,7 +109,11 @@ def _annotated(cls: type[Any]) -> SearchSpace:
     if missing:
         raise InputError("--family", cls.__name__, f"{missing[0]} has neither a range nor a default")
     defaults = {name: parameters[name].default for name in ranges}
-    first = {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
+    first = {
+        name: value
+        for name, value in defaults.items()
+        if value is not inspect.Parameter.empty and value is not None
+    }
     return SearchSpace(ranges, first)
 
 
@@ -92,8 +124,9 @@ class Space:
     families: Sequence[Family]
 
     def first(self) -> list[dict[str, Value]]:
-        """The parameters that are tried first, one set for each family."""
-        return [self._named(family, family.space.first) for family in self.families]
+        """The parameters that are tried first: one set for each family, then what each one asks for."""
+        first = [self._named(family, family.space.first) for family in self.families]
+        return first + [self._named(family, one) for family in self.families for one in family.space.then]
 
     def spec(self, trial: optuna.Trial, before: Callable[[str], None] = lambda _: None) -> PolicySpec:
         """Let the study choose a policy.

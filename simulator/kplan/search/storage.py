@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import threading
@@ -14,7 +15,7 @@ from uuid import uuid4
 
 import optuna
 from optuna.exceptions import StorageInternalError
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -51,7 +52,8 @@ def opened(storage: str | None) -> Iterator[optuna.storages.BaseStorage]:
         storage: path of a journal file, a ``postgresql://`` URL, or None for memory.
 
     Raises:
-        InputError: another scheme, a folder that is not there, a database that cannot be reached.
+        InputError: another scheme, a folder that is not there, a file that is no journal or cannot be
+            written, a database that cannot be reached.
     """
     one = _open(storage)
     try:
@@ -92,9 +94,42 @@ def _open(storage: str | None) -> optuna.storages.BaseStorage:
 def _journal(path: Path) -> optuna.storages.BaseStorage:
     if not path.parent.is_dir():
         raise InputError("--storage", str(path), "its folder must exist", f"create {path.parent} first")
-    if path.is_dir():
-        raise InputError("--storage", str(path), "is a folder", "name a file")
-    return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    if path.exists() and not path.is_file():
+        raise InputError("--storage", str(path), "is a folder or device", "name a file")
+    try:
+        _mend(path)
+        return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    except OSError as error:
+        raise InputError(
+            "--storage", str(path), f"cannot be written ({error.strerror})", "name another file"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "--storage", str(path), f"is no journal of a study, or a damaged one ({error!r:.80})",
+            "name another file",
+        ) from None  # fmt: skip
+
+
+def _mend(path: Path) -> None:
+    """Cut what a killed coordinator or a full disk left of a last line: the next one would be glued to it.
+
+    Raises:
+        ValueError: the file is no journal, so that nothing may be written to it.
+    """
+    if not path.exists() or not path.stat().st_size:
+        return
+    with path.open("rb") as file:
+        first = json.loads(file.readline())
+    if not isinstance(first, dict) or "op_code" not in first:
+        raise ValueError("its first line is no record")
+    lock = JournalFileSymlinkLock(str(path))
+    lock.acquire()
+    try:
+        with path.open("rb+") as file:
+            whole = file.read()
+            file.truncate(whole.rfind(b"\n") + 1)
+    finally:
+        lock.release()
 
 
 def _rdb(url: str, attempts: int = 3) -> optuna.storages.BaseStorage:

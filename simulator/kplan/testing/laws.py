@@ -44,7 +44,7 @@ class Law:
             self._holds(spec)
         except AssertionError as broken:
             raise AssertionError(f"{spec.text}: {self.name}: {broken}") from broken
-        except Exception as error:  # a policy may raise anything, and must not
+        except (Exception, SystemExit) as error:  # a policy may raise anything, and must not
             told = f"{type(error).__name__}: {error}"
             raise AssertionError(f"{spec.text}: {self.name}: it raised {told}") from error
 
@@ -175,7 +175,7 @@ def _ranges(spec: PolicySpec) -> None:
         for value in probes(space):
             try:
                 drive(spec.cls(**{**spec.kwargs, name: value}), scene, spec.info)
-            except Exception as error:  # a policy may raise anything, and must not
+            except (Exception, SystemExit) as error:  # a policy may raise anything, and must not
                 told = f"{type(error).__name__}: {error}"
                 raise AssertionError(f"{name}={value}, a value of its range, raised {told}") from error
 
