@@ -91,10 +91,27 @@ def test_new_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (tmp_path / "test_one.py").read_text() == before
 
 
-@pytest.mark.parametrize("name", ["", "1st", "a b", "../x", "class", "é"])
+@pytest.mark.parametrize("name", ["1st", "a b", "../x", "class", "é"])
 def test_a_name_that_makes_no_module_is_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["policies", "new", name, "--dir", str(tmp_path)]) == 2
     assert "write for example calm-at-load" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert run(["policies", "new", "one", "--dir", str(folder)]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"error: --dir: got '{folder}', cannot be made")
+        assert told.count("\n") == 1
+
+
+def test_a_policy_that_exits_breaks_a_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "my.py").write_text(
+        "class Leaves:\n    def choose_k(self, step):\n        raise SystemExit(3)\n"
+    )
+    assert run(["policies", "check", f"{tmp_path / 'my.py'}:Leaves"]) == 1
+    assert "SystemExit: 3" in capsys.readouterr().out

@@ -118,7 +118,9 @@ def test_a_killed_dask_worker_costs_its_running_task_alone(tmp_path: Path) -> No
         assert len(ran) == 17  # the one that ran; what was finished before is not done again
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x", "no-such-host.invalid:8786"])
+@pytest.mark.parametrize(
+    "address", ["tcp://127.0.0.1:1", "nonsense://x", "no-such-host.invalid:8786", "no-port"]
+)
 def test_a_scheduler_that_does_not_answer_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:

@@ -22,7 +22,7 @@ LIMITS = Limits(
 
 OWN = """
 from typing import Annotated
-from kplan.space import Choice, FloatRange, IntRange
+from kplan.space import Choice, FloatRange, IntRange, SearchSpace
 
 class Own:
     def __init__(self, k: Annotated[int, IntRange(1, 3)] = 2,
@@ -43,6 +43,43 @@ class Needs:
     def __init__(self, name: str, k: Annotated[int, IntRange(1, 3)]) -> None: ...
     def choose_k(self, step):
         return 1
+
+class Reversed(Bare):
+    def __init__(self, k: Annotated[int, IntRange(5, 2)] = 3) -> None: ...
+
+class LogOfZero(Bare):
+    def __init__(self, x: Annotated[float, FloatRange(0, 1, log=True)] = 0.5) -> None: ...
+
+class NoNumber(Bare):
+    def __init__(self, x: Annotated[float, FloatRange(0, float("nan"))] = 0.5) -> None: ...
+
+class NoChoice(Bare):
+    def __init__(self, mode: Annotated[str, Choice(())] = "a") -> None: ...
+
+class Outside(Bare):
+    def __init__(self, k: Annotated[int, IntRange(0, 2)] = 9) -> None: ...
+
+class Unnamed(Bare):
+    def __init__(self, k: "Annotated[int, Missing(0, 1)]" = 1) -> None: ...
+
+class Absent(Bare):
+    def __init__(self, k: Annotated[int | None, IntRange(0, 2)] = None) -> None: ...
+
+class Exits(Bare):
+    @classmethod
+    def search_space(cls, limits):
+        raise SystemExit(3)
+    @classmethod
+    def from_params(cls, params):
+        return {}
+
+class BadParams(Bare):
+    @classmethod
+    def search_space(cls, limits):
+        return SearchSpace({"k": IntRange(0, 2)}, {"k": 1})
+    @classmethod
+    def from_params(cls, params):
+        raise RuntimeError("no way")
 """
 
 
@@ -129,6 +166,13 @@ def test_several_families_share_a_study_and_each_is_begun(own: str) -> None:
         ("off", "declares no range to search"),
         ("{own}:Bare", "declares no range to search"),
         ("{own}:Needs", "name has neither a range nor a default"),
+        ("{own}:Reversed", r"k: IntRange\(low=5, high=2\) holds no value"),
+        ("{own}:LogOfZero", "holds no value"),
+        ("{own}:NoNumber", "holds no value"),
+        ("{own}:NoChoice", r"Choice\(values=\(\)\) holds no value"),
+        ("{own}:Outside", "k = 9 is tried first, and not in IntRange"),
+        ("{own}:Unnamed", "its ranges cannot be read: NameError: name 'Missing' is not defined"),
+        ("{own}:Exits", "its ranges cannot be read: SystemExit: 3"),
     ],
 )
 def test_what_cannot_be_searched_is_one_line(own: str, family: str, told: str) -> None:
@@ -139,3 +183,12 @@ def test_what_cannot_be_searched_is_one_line(own: str, family: str, told: str) -
 def test_parameters_that_a_class_refuses_are_its_own_line(own: str) -> None:
     with pytest.raises(InputError, match="mode a takes no k of 3"):
         read_family(f"{own}:Own", LIMITS).spec({"k": 3, "calm": 1.0, "mode": "a"})
+
+
+def test_a_from_params_that_fails_is_one_line(own: str) -> None:
+    with pytest.raises(InputError, match=r"from_params: got .*, RuntimeError: no way"):
+        read_family(f"{own}:BadParams", LIMITS).spec({"k": 1})
+
+
+def test_a_default_of_none_is_not_tried_first(own: str) -> None:
+    assert read_family(f"{own}:Absent", LIMITS).space.first == {}

@@ -52,6 +52,46 @@ def test_a_database_that_is_not_there_is_one_line_without_its_secret() -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "content", [b"hello", b"hello\n", b"[1]", b"\xff\n", b'{"op_code": 0}\nnonsense\n{}\n']
+)
+def test_a_file_that_is_no_journal_is_refused_and_kept(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="is no journal of a study, or a damaged one"), opened(str(path)):
+        pass
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/dev/null", "is a folder or device"),
+        ("/proc/x.journal", "cannot be written"),
+        ("/tmp", "is a folder"),
+    ],
+)
+def test_what_cannot_hold_a_journal_is_one_line(path: str, told: str) -> None:
+    with pytest.raises(InputError, match=f"--storage: got '{path}', {told}"), opened(path):
+        pass
+
+
+def test_a_line_that_was_half_written_is_cut_and_the_journal_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    with opened(str(path)) as where:
+        study = optuna.create_study(storage=where, study_name="cut")
+        study.tell(study.ask(), 1.0)
+        study.set_user_attr("lost", 1)
+    path.write_bytes(path.read_bytes()[:-5])
+    with opened(str(path)) as where:
+        study = optuna.load_study(storage=where, study_name="cut")
+        study.tell(study.ask(), 2.0)
+    with opened(str(path)) as where:
+        study = optuna.load_study(storage=where, study_name="cut")
+        assert [one.value for one in study.trials] == [1.0, 2.0]
+        assert study.user_attrs == {}
+
+
 def test_a_study_lives_in_postgresql(database: Any) -> None:
     with opened(database.get_uri()) as where:
         study = optuna.create_study(storage=where, study_name="lives")

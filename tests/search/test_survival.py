@@ -61,6 +61,26 @@ def test_killed_in_the_middle_it_goes_on_and_no_finished_trial_is_lost(
         assert told[key] == straight[0][key]
 
 
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
+def test_ended_politely_it_leaves_no_process_and_no_file_but_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, code: int
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    journal = tmp_path / "a.journal"
+    arguments = ("--trials", "500", "--workers", "2", "--storage", str(journal), "--out", "out")
+    search = start_search(tmp_path, *arguments)
+    wait_for(lambda: journal.exists() and done(study_in(str(journal))), 90, "nothing was finished")
+    children = Path(f"/proc/{search.pid}/task/{search.pid}/children").read_text(encoding="ascii").split()
+    search.send_signal(sent)
+    out, _ = search.communicate(timeout=30)
+    assert (search.returncode, out) == (code, "")
+    assert len(children) >= 2
+    wait_for(lambda: not any(Path(f"/proc/{one}").exists() for one in children), 10, "a worker lives on")
+    assert [one.name for one in tmp_path.iterdir() if one.name != "tmp"] == ["a.journal"]
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
 def test_two_dask_workers_find_the_same_and_one_may_be_shot(
     tmp_path: Path, straight: tuple[dict[str, Any], Counter[str]]
 ) -> None:

@@ -66,7 +66,8 @@ def write_policy(name: str, folder: Path) -> PolicyFiles:
     """Write the policy ``name`` and its test into ``folder``, which is made when it is missing.
 
     Raises:
-        InputError: a name that makes no Python module, a file that is there already, or a folder that cannot be made.
+        InputError: a name that makes no Python module, a file that is there already, or a folder that
+            cannot be made.
     """
     module = name.replace("-", "_").lower()
     if _NAME.fullmatch(name) is None or keyword.iskeyword(module):
