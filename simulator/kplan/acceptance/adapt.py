@@ -59,7 +59,10 @@ def stretch_states(model: TraceModel, pooled: Floats, factor: float) -> TraceMod
 
 
 def match_walk(
-    model: TraceModel, lengths: Mapping[int, float], output_len: NDArray[np.int32]
+    model: TraceModel,
+    lengths: Mapping[int, float],
+    output_len: NDArray[np.int32],
+    positions: int = POSITIONS,
 ) -> tuple[TraceModel, dict[int, float]]:
     """Shift hazards until the walk at each K has the acceptance length given.
 
@@ -72,6 +75,7 @@ def match_walk(
         model: what to start from.
         lengths: K -> tokens per decode step, bonus included; increasing with K and at most K + 1.
         output_len: (n,) lengths of the outputs to walk over, cycled.
+        positions: generated for it; what they are off by chance goes into the model.
 
     Returns:
         The model, and K -> the acceptance length it reaches.
@@ -85,7 +89,7 @@ def match_walk(
         return np.array([walk(trace, k).acceptance_length for k in ks])
 
     target = np.array([lengths[k] for k in ks])
-    matched, reached = _match(model, measure, target, ks, output_len)
+    matched, reached = _match(model, measure, target, ks, output_len, positions)
     return matched, {k: float(v) for k, v in zip(ks, reached, strict=True)}
 
 
@@ -128,6 +132,7 @@ def _match(
     target: Floats,
     depths: Sequence[int],
     output_len: NDArray[np.int32],
+    positions: int = POSITIONS,
 ) -> tuple[TraceModel, Floats]:
     """Shift hazards until ``measure`` of the generated trace is ``target``.
 
@@ -135,7 +140,7 @@ def _match(
         depths: deepest draft that each shift moves; beyond the last the last shift holds.
     """
     group = depth_groups(depths)
-    sample = sample_lengths(output_len)
+    sample = sample_lengths(output_len, positions)
 
     def reach(shift: Floats) -> Floats:
         return measure(shift_depths(model, shift[group]).generate(_SEED, sample))
@@ -232,9 +237,9 @@ def _position_quartiles(model: TraceModel, sample: NDArray[np.int32]) -> Floats:
     return np.asarray(np.quantile(total[decoding] / (trace.output_len[decoding] - 1), (0.25, 0.5, 0.75)))
 
 
-def sample_lengths(output_len: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The lengths, cycled until they hold POSITIONS in all."""
-    return np.resize(output_len, max(1, round(POSITIONS / float(np.mean(output_len)))))
+def sample_lengths(output_len: NDArray[np.int32], positions: int = POSITIONS) -> NDArray[np.int32]:
+    """The lengths, cycled until they hold so many positions in all."""
+    return np.resize(output_len, max(1, round(positions / float(np.mean(output_len)))))
 
 
 def walk_lengths(trace: ProposerTrace, min_gain: float = 0.02) -> dict[int, float]:

@@ -22,7 +22,7 @@ from kplan.acceptance.statistics import compare
 from kplan.acceptance.trace import ProposerTrace, TraceSet
 from kplan.rng import stream
 
-REPEATS_TOKENS = 1_000_000
+REPEATS_TOKENS = 6_000_000
 """Positions generated for a comparison, so that the model's side adds no noise of its own."""
 BARS = {"acceptance_length_error": 0.02, "lag1_error": 0.05, "request_sd_error": 0.15}
 """What a model's error on the half it has not seen may be: relative, absolute, relative."""
