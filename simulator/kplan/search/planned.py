@@ -54,10 +54,12 @@ def _alone(case: Case) -> Scenario:
 
 def _chosen_by(found: Found, case: Case) -> str:
     tried = len({one.policy for one in (*found.all, *found.trials.measured, *found.trials.pruned)})
-    told = f"kplan search chose it among {tried} policies, on other requests than these"
+    told = f"kplan search chose it among {tried} policies, "
     if len(found.cases.all) > 1:
         names = ", ".join(one.name for one in found.cases.all)
-        told += f", over {names}; what is said here is of {case.name}, where its batches are the largest"
+        told += f"over {names}; what is said here is of {case.name}, where its batches are the largest"
+    else:
+        told += "which ran on other requests than these"
     proposers = proposers_of(found.scenario.proposer)
     if len(proposers) > 1:
         told += f"; of {found.scenario.proposer} it drafts with {proposers[-1]} alone"
