@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from distributed import (
     Client,
+    Future,
     KilledWorker,
     Worker,
     WorkerPlugin,
@@ -22,7 +23,7 @@ from distributed.comm.core import CommClosedError
 
 from kplan.errors import InputError
 from kplan.provenance import versions
-from kplan.search.executor import LOST, Job, Workers, WorkersLostError
+from kplan.search.executor import LOST, Job, Workers, WorkersLostError, map_by_growing
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -72,15 +73,24 @@ class _ClusterWorkers:
         self._client, self._name, self._address = client, name, address
 
     def map(self, tasks: Sequence[Any], done: Callable[[], None] = lambda: None) -> list[Any]:
-        futures = self._client.map(_run, [self._name] * len(tasks), tasks, pure=False)
-        place = {future: i for i, future in enumerate(futures)}
-        results: dict[int, Any] = {}
+        return map_by_growing(self, tasks, done)
+
+    def grow(self, tasks: Sequence[Any], more: Callable[[int, Any], Sequence[Any]]) -> None:
+        place: dict[Future[Any], int] = {}
+
+        def begin(added: Sequence[Any]) -> list[Future[Any]]:
+            futures = self._client.map(_run, [self._name] * len(added), added, pure=False)
+            place.update(zip(futures, range(len(place), len(place) + len(added)), strict=True))
+            return list(futures)
+
         try:
-            for future in as_completed(futures, loop=self._client.loop):
-                results[place[future]] = future.result()
+            running = as_completed(begin(tasks), loop=self._client.loop)
+            for future in running:
+                result = future.result()
                 future.release()  # or it would be done again if its worker died, which keeps the result
-                done()
-            return [results[i] for i in range(len(tasks))]
+                added = more(place[future], result)
+                if added:
+                    running.update(begin(added))
         except KilledWorker as error:
             raise WorkersLostError(f"more than {LOST} workers died under the same task") from error
         except (CancelledError, CommClosedError) as error:
@@ -89,7 +99,7 @@ class _ClusterWorkers:
                 "goes on from the trials that are done"
             ) from error
         finally:
-            self._client.cancel(futures)
+            self._client.cancel(list(place))
 
 
 @contextmanager

@@ -6,8 +6,9 @@
         results = workers.map(tasks)
 
 A job is anything that pickles and has ``run(task)``: megabytes of profiles and requests are its attributes,
-a task is small. Results come in the order of the tasks, so that they do not depend on who ran what. A task
-whose worker is lost is run again, LOST times at most.
+a task is small. ``map`` gives results in the order of the tasks, so that they do not depend on who ran what;
+``grow`` hands on each as it arrives, and is given what follows from it. A task whose worker is lost is run
+again, LOST times at most.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -60,6 +61,30 @@ class Workers(Protocol[T_contra, R]):
             Exception: whatever the job raised.
         """
         ...
+
+    def grow(self, tasks: Sequence[T_contra], more: Callable[[int, R], Sequence[T_contra]]) -> None:
+        """Do ``tasks`` and what ``more(place, result)`` adds as each result arrives, in no fixed order.
+
+        Args:
+            more: its place counts the tasks in the order given, those added after the first ones.
+
+        Raises:
+            as :meth:`map`
+        """
+        ...
+
+
+def map_by_growing(workers: Workers[T, R], tasks: Sequence[T], done: Callable[[], None]) -> list[R]:
+    """:meth:`Workers.map` of workers that can grow."""
+    results: dict[int, R] = {}
+
+    def keep(place: int, result: R) -> Sequence[T]:
+        results[place] = result
+        done()
+        return ()
+
+    workers.grow(tasks, keep)
+    return [results[i] for i in range(len(tasks))]
 
 
 def open_workers(
@@ -104,25 +129,33 @@ class _LocalWorkers:
         self._pool = self._start()
 
     def map(self, tasks: Sequence[Any], done: Callable[[], None] = lambda: None) -> list[Any]:
-        results: dict[int, Any] = {}
-        lost = 0
-        while len(results) < len(tasks):
+        return map_by_growing(self, tasks, done)
+
+    def grow(self, tasks: Sequence[Any], more: Callable[[int, Any], Sequence[Any]]) -> None:
+        waiting = list(enumerate(tasks))
+        running: dict[Future[Any], tuple[int, Any]] = {}
+        known, lost = len(waiting), 0
+        while waiting or running:
             try:
-                futures = {
-                    self._pool.submit(_run, task): i for i, task in enumerate(tasks) if i not in results
-                }
-                for future in as_completed(futures):
-                    results[futures[future]] = future.result()
-                    done()
+                while waiting:
+                    running[self._pool.submit(_run, waiting[0][1])] = waiting[0]
+                    del waiting[0]
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    result = future.result()
+                    place, _ = running.pop(future)
+                    added = more(place, result)
+                    waiting += enumerate(added, known)
+                    known += len(added)
             except BrokenProcessPool as error:
                 lost += 1
                 if lost > LOST:
                     raise WorkersLostError(
                         f"worker processes died {lost} times under the same tasks"
                     ) from error
+                waiting = [*running.values(), *waiting]
+                running.clear()
                 self._pool.shutdown(wait=False)
                 self._pool = self._start()
-        return [results[i] for i in range(len(tasks))]
 
     def close(self) -> None:
         """End the processes; what they have not begun is dropped."""

@@ -170,14 +170,10 @@ class Searching:
         known = {one.policy: one for one in (*self._references, *earlier.measured)}
         base, objective = self._references[0], self._rules.objectives[0]
         best = lowest(tuple(known.values()), base, objective)
-        rows: dict[str, list[tuple[Point, ...]]] = {policy: [] for _, policy in batch if policy not in known}
-        running = list(rows)
-        for step in self._steps():
-            self._measure(running, step, rows)
-            if best is not None and self._single:
-                running = [one for one in running if not worse(Tried(one, tuple(rows[one])), best, objective)]
+        fresh = list(dict.fromkeys(policy for _, policy in batch if policy not in known))
+        found = self._measured(fresh, best)
         for trial, policy in batch:
-            tried = known.get(policy) or Tried(policy, tuple(rows[policy]))
+            tried = known.get(policy) or found[policy]
             self._patience(lambda trial=trial, tried=tried: self._told(trial, tried))  # type: ignore[misc]
 
     def _steps(self) -> list[range]:
@@ -187,12 +183,35 @@ class Searching:
             return [range(count)]
         return [range(PAIR), *[range(one, one + 1) for one in range(PAIR, count)]]
 
-    def _measure(
-        self, policies: Sequence[str], seeds: range, rows: dict[str, list[tuple[Point, ...]]]
-    ) -> None:
-        measured = measure(self._cases, self._workers, policies, seeds)
-        for policy, tried in zip(policies, measured, strict=True):
-            rows[policy].extend(tried.points)
+    def _measured(self, policies: Sequence[str], best: Tried | None) -> dict[str, Tried]:
+        """What each of ``policies`` shows, step by step; one worse than ``best`` gets no further seeds.
+
+        No policy waits for another: its next step begins when its own last one is done.
+        """
+        steps, cases = self._steps(), range(len(self._cases.all))
+        asked = [task for policy in policies for task in self._cases.tasks(policy, steps[0])]
+        taken = dict.fromkeys(policies, 1)
+        points: dict[str, dict[tuple[int, int], Point]] = {policy: {} for policy in policies}
+
+        def tried(policy: str) -> Tried:
+            seeds, own = steps[taken[policy] - 1].stop, points[policy]
+            return Tried(policy, tuple(tuple(own[seed, case] for case in cases) for seed in range(seeds)))
+
+        def more(place: int, point: Point) -> Sequence[Task]:
+            policy, seed, case = astuple(asked[place])
+            points[policy][seed, case] = point
+            step = taken[policy]
+            if len(points[policy]) < steps[step - 1].stop * len(cases) or step == len(steps):
+                return ()
+            if best is not None and self._single and worse(tried(policy), best, self._rules.objectives[0]):
+                return ()
+            taken[policy] += 1
+            added = self._cases.tasks(policy, steps[step])
+            asked.extend(added)
+            return added
+
+        self._workers.grow(tuple(asked), more)
+        return {policy: tried(policy) for policy in policies}
 
     def _told(self, trial: optuna.Trial, tried: Tried) -> None:
         logs = [log_ratios(tried, self._references[0], name) for name in self._rules.objectives]
