@@ -83,7 +83,7 @@ def test_a_file_keeps_everything(tmp_path: Path) -> None:
         ({"kind": None}, "f.json, kind"),
         ({"kind": "mean"}, "f.json, kind"),
         ({"colour": 1}, "f.json, colour"),
-        ({"schema_version": 2}, "schema version: got 2"),
+        ({"schema_version": 2}, "schema_version: got 2"),
         ({"values": [0.6, "x", 0.2]}, "f.json, values.1"),
         ({"steps": -1}, "f.json, steps"),
     ],

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from kplan.acceptance.trace import MAX_K
 from kplan.errors import InputError
 from kplan.files import write_text
+from kplan.plainjson import read_record
 from kplan.provenance import Kind, Provenance
 
 SCHEMA_VERSION = 1
@@ -162,22 +163,7 @@ def load_figures(path: Path) -> AcceptanceFigures:
         InputError: one line: unreadable, no JSON, a missing or unknown key (``kind`` above all: shares that
             do not say what they are), or values that the class refuses.
     """
-    try:
-        raw = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError("acceptance figures", str(path), error.strerror or "cannot be read") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError("acceptance figures", str(path), f"no JSON ({error})"[:100]) from error
-    version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if version != SCHEMA_VERSION:
-        raise InputError(f"{path.name}, schema version", version, f"this kplan reads {SCHEMA_VERSION}")
-    try:
-        record = _Record.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        shown = "nothing" if first["type"] == "missing" else str(first["input"])[:60]
-        raise InputError(f"{path.name}, {where}", shown, str(first["msg"])) from error
+    record = read_record(path, _Record, "acceptance figures", SCHEMA_VERSION, "import them again")
     return AcceptanceFigures(
         proposer=record.proposer,
         kind=record.kind,

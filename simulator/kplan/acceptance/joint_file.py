@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from kplan.acceptance import cells
 from kplan.acceptance.joint import Dependence
-from kplan.acceptance.model_file import TextFile
-from kplan.errors import InputError
 from kplan.files import write_text
+from kplan.plainjson import TextFile, read_record
 from kplan.provenance import Kind, Provenance
 
 SCHEMA_VERSION = 1
@@ -70,22 +69,9 @@ def load_pair(file: TextFile) -> Dependence:
     Raises:
         InputError: not there, not JSON, another schema version, or a value out of its bounds.
     """
-    fix = "fit it again with kplan traces pair"
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError("pair of proposers", str(file), error.strerror or "cannot be read") from error
-    except ValueError as error:
-        raise InputError("pair of proposers", str(file), f"not JSON ({error})", fix) from error
-    version = record.get("schema_version") if isinstance(record, dict) else None
-    if version != SCHEMA_VERSION:
-        raise InputError(f"pair {file}, schema_version", version, f"this kplan reads {SCHEMA_VERSION}", fix)
-    try:
-        entry = _PairFile.model_validate(record)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"pair {file}", where, str(first["msg"]), fix) from error
+    entry = read_record(
+        file, _PairFile, "pair of proposers", SCHEMA_VERSION, "fit it again with kplan traces pair"
+    )
     return Dependence(
         leader=entry.leader,
         follower=entry.follower,

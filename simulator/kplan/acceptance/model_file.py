@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kplan.acceptance import cells
 from kplan.acceptance.model import Lookup, TraceModel
-from kplan.errors import InputError
 from kplan.files import write_text
+from kplan.plainjson import TextFile, read_record
 from kplan.provenance import Kind, Provenance
 
 SCHEMA_VERSION = 1
@@ -24,12 +24,6 @@ _BY_DEPTH = ("confirmed", "failed", "unseen", "new")
 
 Chance = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Chances = tuple[Chance, ...]
-
-
-class TextFile(Protocol):
-    """A path, or a resource of an installed package."""
-
-    def read_text(self, encoding: str | None = ...) -> str: ...
 
 
 class _Entry(BaseModel):
@@ -144,21 +138,7 @@ def load_model(file: TextFile) -> TraceModel:
     Raises:
         InputError: not there, not JSON, another schema version, or a value out of its bounds.
     """
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError("trace model", str(file), error.strerror or "cannot be read") from error
-    except ValueError as error:
-        raise InputError("trace model", str(file), f"not JSON ({error})", "fit it again") from error
-    version = record.get("schema_version") if isinstance(record, dict) else None
-    if version != SCHEMA_VERSION:
-        raise InputError(f"trace model {file}, schema_version", version, f"this kplan reads {SCHEMA_VERSION}")
-    try:
-        entry = _ModelFile.model_validate(record)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "shapes"
-        raise InputError(f"trace model {file}", where, str(first["msg"]), "fit it again") from error
+    entry = read_record(file, _ModelFile, "trace model", SCHEMA_VERSION, "fit it again")
     return TraceModel(
         proposer=entry.proposer,
         recorded_k=entry.recorded_k,

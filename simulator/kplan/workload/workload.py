@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from kplan.acceptance.joint import JointModel, proposers_of
 from kplan.acceptance.joint_file import load_pair
 from kplan.acceptance.model import TraceModel
-from kplan.acceptance.model_file import TextFile, load_model
+from kplan.acceptance.model_file import load_model
 from kplan.acceptance.trace import TraceSet
 from kplan.acceptance.tree import tree_model
 from kplan.errors import InputError
+from kplan.plainjson import TextFile
 from kplan.profiles import Drafter
 from kplan.provenance import Provenance
 from kplan.workload.lengths import Lengths

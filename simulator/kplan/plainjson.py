@@ -1,0 +1,53 @@
+"""JSON records of kplan's own files: one schema version, and one line for whatever is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from kplan.errors import InputError
+
+MOST_TEXT = 64 * 2**20
+"""Longest record that is read, in characters; the largest shipped one has 0.1 MB."""
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+class TextFile(Protocol):
+    """A path, or a resource of an installed package."""
+
+    def read_text(self, encoding: str | None = ...) -> str: ...
+
+
+def read_record(file: TextFile, kind: type[Record], what: str, version: int, fix: str) -> Record:
+    """Read a JSON file into a pydantic record with a ``schema_version``.
+
+    Args:
+        what: name of such a file in an error, for example ``trace model``.
+        version: the schema version that is read.
+        fix: how to get a good file.
+
+    Raises:
+        InputError: not there, too long, not JSON, another schema version, or a value that ``kind`` refuses.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        if len(text) > MOST_TEXT:
+            raise InputError(what, str(file), f"holds more than {MOST_TEXT:,} characters", fix)
+        record = json.loads(text)
+    except OSError as error:
+        raise InputError(what, str(file), error.strerror or "cannot be read", "check the path") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(what, str(file), f"not JSON ({error})"[:120], fix) from error
+    found = record.get("schema_version") if isinstance(record, dict) else None
+    if found != version:
+        raise InputError(f"{what} {file}, schema_version", found, f"this kplan reads {version}", fix)
+    try:
+        return kind.model_validate(record)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "its parts"
+        shown = "nothing" if first["type"] == "missing" else str(first["input"])[:60]
+        raise InputError(f"{what} {file}, {where}", shown, str(first["msg"]), fix) from error
