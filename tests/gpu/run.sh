@@ -136,9 +136,10 @@ stage microbench $((budget_s + 30)) "$gpu_python" -m tests.gpu.microbench \
   --plan "$plan" --hardware "$name" --out "$out/tables" --budget-s "$budget_s" --device "$device"
 
 # 2. The calibration; what no table tells is borrowed from another card, and says so.
+calibration=() base=()
 stage calibrate 45 "$bin/kplan" calibrate --hardware "$hardware" --tables "$out/tables" \
-  --out "$out/calibration.yaml" --report "$out/calibration.html"
-calibration=$out/calibration.yaml
+  --out "$out/calibration.yaml" --report "$out/calibration.html" \
+  && calibration=(--calibration "$out/calibration.yaml") base=(--base "$out/calibration.yaml")
 
 # 3. A served model: first with a table over the batch, so that several K are seen; then with kplan's plan.
 if [[ $serve ]]; then
@@ -149,18 +150,18 @@ if [[ $serve ]]; then
   [[ $device == cuda ]] || eager=(--enforce-eager)
   if start_server start-table "$serve" --max-num-seqs 256 --max-model-len 4096 \
     --per-request-spec-decode-metrics detailed --speculative-config "$table" "${eager[@]}"; then
-    stage record 60 "$bin/kplan" record --url "$url" --prompts "$prompts" --concurrency 16 --max-tokens 256 \
-      --limit-s 50 --out "$out/record.parquet"
+    stage record 60 "$bin/kplan" record --url "$url" --prompts "$prompts" --proposer ngram --concurrency 16 \
+      --limit-s 40 --out "$out/record.parquet"
     stage calibrate-url 70 "$bin/kplan" calibrate --url "$url" --hardware "$hardware" --model "$serve" \
-      --proposer ngram --base "$calibration" --limit-s 50 --out "$out/calibration-served.yaml" \
-      && calibration=$out/calibration-served.yaml
+      --proposer ngram "${base[@]}" --limit-s 50 --out "$out/calibration-served.yaml" \
+      && calibration=(--calibration "$out/calibration-served.yaml")
   fi
   if stage recommend 60 "$bin/kplan" recommend --concurrency 16 --hardware "$hardware" --model "$serve" \
-    --calibration "$calibration" --proposer ngram --traces "$out/record.parquet" --max-num-seqs 256 \
+    "${calibration[@]}" --proposer ngram --traces "$out/record.parquet" --max-num-seqs 256 \
     --max-model-len 4096 --replicas 1 "${eager[@]}" --out "$out/plan" \
     && start_server start-plan --config "$out/plan/vllm.yaml" "${eager[@]}"; then
     stage verify 90 "$bin/kplan" verify "$out/plan" --url "$url" --prompts "$prompts" --limit-s 60 \
-      --engine-python "$gpu_python" --out "$out/verify"
+      --traces "$out/record.parquet" "${calibration[@]}" --engine-python "$gpu_python" --out "$out/verify"
   fi
 fi
 

@@ -104,6 +104,37 @@ def test_an_attention_kernel_that_is_wrong_shows(vllm: Engine) -> None:
     assert right < 0.05 < 0.5 < wrong
 
 
+LOST = """
+import sys, time, torch
+from pathlib import Path
+from tests.gpu import kernels, microbench
+from tests.gpu.limits import Budget
+from tests.gpu.tables import Tables
+
+def lost(target, sizes):
+    raise RuntimeError("CUDA error: an illegal memory access")
+
+kernels.OPERATIONS["copy"] = lost
+rows = [{"op": "launch", "kernels": 1}, {"op": "gemm", "m": 1, "n": 2**20, "k": 2**20}]
+rows += [{"op": "copy", "bytes": i + 1} for i in range(20)]
+tables, budget = Tables(Path(sys.argv[1]), "x", "y"), Budget(60, time.monotonic())
+log = microbench.measure(torch.device("cpu"), rows, tables, budget)
+print(dict(log.done), len(log.left_out), log.left_out[0]["why"], log.left_out[1]["why"], sep=";")
+"""
+
+
+def test_a_lost_device_ends_the_run_and_rows_that_do_not_fit_are_left_out(
+    vllm: Engine, tmp_path: Path
+) -> None:
+    done = _python(vllm, "-c", LOST, str(tmp_path / "tables"))
+    assert done.returncode == 0, done.stderr
+    counts, left_out, large, lost = done.stdout.strip().split(";")
+    assert counts == "{'launch': 1}"
+    assert int(left_out) == 1 + 8  # the 2 TB matrix, then eight failures of twenty
+    assert large == "2199.0 GB of inputs"
+    assert lost == "CUDA error: an illegal memory access"
+
+
 def test_a_run_without_a_gpu_says_so_and_leaves_nothing(
     vllm: Engine, plan: tuple[Path, list[Row]], tmp_path: Path
 ) -> None:

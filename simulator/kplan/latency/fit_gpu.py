@@ -193,9 +193,8 @@ def _fit_attention(
             if decode is not None:
                 flops_eff = halves.get("flops_eff", held.flops_eff).value
                 fit = fit_kernels.fit_decode_attention(decode, hardware, flops_eff)
-                halves |= _figures(
-                    fit, sources[fit_tables.DECODE], "rows whose KV cache fits the L2 cache left out"
-                )
+                note = "" if decode.cold.all() else "rows whose KV cache fits the L2 cache left out"
+                halves |= _figures(fit, sources[fit_tables.DECODE], note)
                 builder.add(
                     f"decode attention{label}", fit, decode.requests * decode.query_len, decode.kv_len
                 )
