@@ -69,9 +69,9 @@ out=$(absolute "$out") plan=$(absolute "$plan") prompts=$(absolute "$prompts") s
 [[ $hardware != *.y*ml ]] || hardware=$(absolute "$hardware")
 [[ ! -e $model ]] || model=$(absolute "$model")
 [[ $gpu_python != */* ]] || gpu_python=$(absolute "$gpu_python")
-mkdir -p "$out/logs" || exit 2
 cd "$here" || exit 2  # tests.gpu is imported from here
 name=$("$bin/python" -m tests.gpu.hardware --hardware "$hardware" "${datasheet[@]}") || exit 2
+mkdir -p "$out/logs" || exit 2
 export VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1
 
 server=''
