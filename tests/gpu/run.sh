@@ -153,7 +153,7 @@ if [[ $serve ]]; then
     stage record 60 "$bin/kplan" record --url "$url" --prompts "$prompts" --proposer ngram --concurrency 16 \
       --limit-s 40 --out "$out/record.parquet"
     stage calibrate-url 70 "$bin/kplan" calibrate --url "$url" --hardware "$hardware" --model "$serve" \
-      --proposer ngram "${base[@]}" --limit-s 50 --out "$out/calibration-served.yaml" \
+      --proposer ngram --partial "${base[@]}" "${eager[@]}" --limit-s 50 --out "$out/calibration-served.yaml" \
       && calibration=(--calibration "$out/calibration-served.yaml")
   fi
   if stage recommend 60 "$bin/kplan" recommend --concurrency 16 --hardware "$hardware" --model "$serve" \
