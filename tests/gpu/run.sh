@@ -136,32 +136,35 @@ stage microbench $((budget_s + 30)) "$gpu_python" -m tests.gpu.microbench \
   --plan "$plan" --hardware "$name" --out "$out/tables" --budget-s "$budget_s" --device "$device"
 
 # 2. The calibration; what no table tells is borrowed from another card, and says so.
-calibration=() base=()
+calibration=() kernels=()
 stage calibrate 45 "$bin/kplan" calibrate --hardware "$hardware" --tables "$out/tables" \
   --out "$out/calibration.yaml" --report "$out/calibration.html" \
-  && calibration=(--calibration "$out/calibration.yaml") base=(--base "$out/calibration.yaml")
+  && calibration=(--calibration "$out/calibration.yaml") kernels=(--tables "$out/tables")
 
 # 3. A served model: first with a table over the batch, so that several K are seen; then with kplan's plan.
 if [[ $serve ]]; then
   url=http://127.0.0.1:$port
-  table='{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 5,
+  table='{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 3, "prompt_lookup_max": 7,
     "num_speculative_tokens_per_batch_size": [[1, 8, 4], [9, 32, 2], [33, 256, 0]]}'
   eager=()
   [[ $device == cuda ]] || eager=(--enforce-eager)
   if start_server start-table "$serve" --max-num-seqs 256 --max-model-len 4096 \
     --per-request-spec-decode-metrics detailed --speculative-config "$table" "${eager[@]}"; then
     stage record 60 "$bin/kplan" record --url "$url" --prompts "$prompts" --proposer ngram --concurrency 16 \
-      --limit-s 40 --out "$out/record.parquet"
+      --limit-s 40 --out "$out/record.jsonl"
     stage calibrate-url 70 "$bin/kplan" calibrate --url "$url" --hardware "$hardware" --model "$serve" \
-      --proposer ngram --partial "${base[@]}" "${eager[@]}" --limit-s 50 --out "$out/calibration-served.yaml" \
+      --proposer ngram --partial "${kernels[@]}" "${eager[@]}" --batches 1,4,16,64 --limit-s 50 \
+      --out "$out/calibration-served.yaml" \
       && calibration=(--calibration "$out/calibration-served.yaml")
   fi
-  if stage recommend 60 "$bin/kplan" recommend --concurrency 16 --hardware "$hardware" --model "$serve" \
-    "${calibration[@]}" --proposer ngram --traces "$out/record.parquet" --max-num-seqs 256 \
+  # A server tells of the positions where a step stood; a replay over the same tokens knows all of them.
+  if stage replay 30 "$bin/kplan" traces replay "$out/record.jsonl" --proposer ngram --out "$out/ngram.parquet" \
+    && stage recommend 60 "$bin/kplan" recommend --concurrency 16 --hardware "$hardware" --model "$serve" \
+    "${calibration[@]}" --proposer ngram --traces "$out/ngram.parquet" --max-num-seqs 256 \
     --max-model-len 4096 --replicas 1 "${eager[@]}" --out "$out/plan" \
     && start_server start-plan --config "$out/plan/vllm.yaml" "${eager[@]}"; then
     stage verify 90 "$bin/kplan" verify "$out/plan" --url "$url" --prompts "$prompts" --limit-s 60 \
-      --traces "$out/record.parquet" "${calibration[@]}" --engine-python "$gpu_python" --out "$out/verify"
+      --traces "$out/ngram.parquet" "${calibration[@]}" --engine-python "$gpu_python" --out "$out/verify"
   fi
 fi
 
