@@ -20,7 +20,7 @@ as_flag  = --$(shell printf '%s' '$(1)' | tr 'A-Z_' 'a-z-')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup recommend test lint types imports unit notebooks test-live bench lock clean
+.PHONY: help setup recommend test lint types imports unit notebooks test-live gpu bench lock clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -65,6 +65,16 @@ LIVE_REQUIRED ?= yes
 test-live: setup ## the exported configs on a real vLLM (and SGLang's parser), on the CPU; first run installs them
 	$(BIN)/python -m tests.live.install $(if $(LIVE_REQUIRED),--required)
 	$(BIN)/python -m pytest tests/live -m live -v -rs
+
+# make gpu: HARDWARE (a profile, see `kplan profiles`), GPU_PYTHON (with torch and, better, vLLM), OUT, and GPU_FLAGS
+# for what else tests/gpu/run.sh takes: GPU_FLAGS='--serve MODEL_FOLDER --prompts FILE'. Without a GPU it says so.
+GPU_PYTHON ?= python3
+GPU_FLAGS  ?=
+
+gpu: setup ## times this machine's GPU and calibrates for it (HARDWARE=, GPU_PYTHON=, OUT=; tests/gpu/README.md)
+	@tests/gpu/run.sh --hardware '$(HARDWARE)' --gpu-python '$(GPU_PYTHON)' \
+	  --out '$(if $(filter command,$(firstword $(origin OUT))),$(OUT),runs/gpu)' $(GPU_FLAGS) \
+	  || { code=$$?; [ $$code -eq 77 ] || exit $$code; }
 
 bench: setup ## speed of the simulator, answers asserted too
 	$(BIN)/python -m pytest tests/bench --benchmark-only

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import yaml
 
+from kplan.errors import InputError
 from kplan.latency import fit_kernels, fit_tables
 from kplan.latency.fit_figures import figures_of, file_source, fitted, with_figures
 from kplan.latency.fit_host import ModelFactory, fit_host, in_situ_error
@@ -24,6 +25,7 @@ from kplan.latency.fit_kernels import Array, Fit
 from kplan.latency.fit_published import host_figures
 from kplan.latency.fit_report import FitLine, Residuals
 from kplan.latency.model import LatencyModel
+from kplan.latency.ops import elementwise_bytes_per_token
 from kplan.latency.published import HostTimings
 from kplan.latency.traits import EngineTraits
 from kplan.profiles import (
@@ -103,6 +105,8 @@ def fit_gpu(folder: Path, hardware: Hardware, base: Calibration, timings: HostTi
             second = fit_host(timings, _bare(hardware, other))
             builder.sections["host_alternate"] = host_figures(second, timings.file)["host"]
             builder.fits.append(FitLine("host beside the second GEMM source", second.rows, second.mape))
+    if fit_tables.SAMPLER in tables:  # after the host's fit, which brings the sampler's fixed times
+        _fit_sampler(builder, tables[fit_tables.SAMPLER], sources[fit_tables.SAMPLER], hardware)
     calibration = builder.built()
     before, after = figures_of(base), figures_of(calibration)
     paths = frozenset(
@@ -176,14 +180,6 @@ def _fit_attention(
     ):
         held = getattr(builder.base, name) or _taken_for_fp8(builder.built().attention)
         halves: dict[str, Figure] = {}
-        if fit_tables.DECODE in tables:
-            decode = fit_tables.decode_rows(tables[fit_tables.DECODE], dtype)
-            if decode is not None:
-                fit = fit_kernels.fit_decode_attention(decode, hardware)
-                halves |= _figures(
-                    fit, sources[fit_tables.DECODE], "rows whose KV cache fits the L2 cache left out"
-                )
-                builder.add(f"decode attention{label}", fit, decode.requests, decode.kv_len)
         if fit_tables.PREFILL in tables:
             prefill = fit_tables.prefill_rows(tables[fit_tables.PREFILL], dtype)
             if prefill is not None:
@@ -192,6 +188,16 @@ def _fit_attention(
                 halves |= {k: v for k, v in _figures(fit, sources[fit_tables.PREFILL]).items() if k != "t0_s"}
                 tokens = prefill.requests * prefill.kv_len
                 builder.add(f"prefill attention{label}", fit, tokens, prefill.kv_len)
+        if fit_tables.DECODE in tables:
+            decode = fit_tables.decode_rows(tables[fit_tables.DECODE], dtype)
+            if decode is not None:
+                flops_eff = halves.get("flops_eff", held.flops_eff).value
+                fit = fit_kernels.fit_decode_attention(decode, hardware, flops_eff)
+                note = "" if decode.cold.all() else "rows whose KV cache fits the L2 cache left out"
+                halves |= _figures(fit, sources[fit_tables.DECODE], note)
+                builder.add(
+                    f"decode attention{label}", fit, decode.requests * decode.query_len, decode.kv_len
+                )
         if halves:
             section: AttentionFit = replace(held, **halves)
             builder.sections[name] = section
@@ -212,10 +218,14 @@ def _fit_rest(
     builder: _Builder, tables: Mapping[str, Path], sources: Mapping[str, str], hardware: Hardware
 ) -> None:
     if fit_tables.STEPS in tables:
-        rows = fit_tables.elementwise_rows(tables[fit_tables.STEPS])
-        fit = fit_kernels.fit_elementwise(rows, hardware, load_model("llama-3.1-8b").decoder)
-        builder.sections["elementwise"] = ElementwiseFit(**_figures(fit, sources[fit_tables.STEPS]))
-        builder.add("elementwise", fit, rows.tokens)
+        steps = fit_tables.elementwise_rows(tables[fit_tables.STEPS])
+        decoder = load_model("llama-3.1-8b").decoder
+        traffic = elementwise_bytes_per_token(decoder, 1) * steps.tokens
+        rows = fit_tables.LayerRows(steps.tokens, traffic, steps.seconds / decoder.layers)
+        _add_elementwise(builder, rows, sources[fit_tables.STEPS], hardware)
+    if fit_tables.ELEMENTWISE in tables:
+        rows = fit_tables.layer_rows(tables[fit_tables.ELEMENTWISE])
+        _add_elementwise(builder, rows, sources[fit_tables.ELEMENTWISE], hardware)
     if fit_tables.ALL_REDUCE in tables:
         reduce = {
             ranks: fit_kernels.fit_all_reduce(rows)
@@ -225,6 +235,26 @@ def _fit_rest(
         builder.sections["all_reduce"] = {n: AllReduceFit(**_figures(f, source)) for n, f in reduce.items()}
         for ranks, one in reduce.items():
             builder.add(f"all-reduce over {ranks}", one)
+
+
+def _add_elementwise(builder: _Builder, rows: fit_tables.LayerRows, source: str, hardware: Hardware) -> None:
+    if "elementwise" in builder.sections:
+        both = f"{fit_tables.STEPS} and {fit_tables.ELEMENTWISE}"
+        raise InputError("--tables", both, "both give the elementwise work", "keep one of them")
+    fit = fit_kernels.fit_elementwise(rows, hardware)
+    builder.sections["elementwise"] = ElementwiseFit(**_figures(fit, source))
+    builder.add("elementwise", fit, rows.tokens)
+
+
+def _fit_sampler(builder: _Builder, path: Path, source: str, hardware: Hardware) -> None:
+    """The traffic of the plain sampler; the fixed times are the host's fit's, or the base's."""
+    held = builder.built()
+    rows = fit_tables.sampler_rows(path)
+    reached = hardware.bandwidth_bytes_s.value * held.elementwise.bandwidth_eff.value
+    fit = fit_kernels.fit_sampler(rows, reached)
+    traffic = _figures(fit, source, "bf16 logits to float32, then argmax")["bytes_per_logit"]
+    builder.sections["sampler"] = replace(held.sampler, bytes_per_logit=traffic)
+    builder.add("sampler", fit, rows.rows)
 
 
 def _figures(fit: Fit, source: str, note: str = "") -> dict[str, Figure]:

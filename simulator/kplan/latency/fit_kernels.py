@@ -11,8 +11,8 @@ from scipy.optimize import least_squares
 
 from kplan.errors import InputError
 from kplan.latency import fit_tables
-from kplan.latency.ops import BF16_BYTES, conversion_bytes, elementwise_bytes_per_token
-from kplan.profiles import Decoder, Dtype, Hardware
+from kplan.latency.ops import BF16_BYTES, conversion_bytes
+from kplan.profiles import Dtype, Hardware
 
 Array = NDArray[np.float64]
 
@@ -137,16 +137,26 @@ def fit_gemm(rows: fit_tables.GemmRows, hardware: Hardware) -> Fit:
     )
 
 
-def fit_decode_attention(rows: fit_tables.AttentionRows, hardware: Hardware) -> Fit:
-    """t0 + ((tile x requests x KV heads)^p + (KV bytes / (BW e_b))^p)^(1/p), one layer, query length 1."""
+def fit_decode_attention(rows: fit_tables.AttentionRows, hardware: Hardware, flops_eff: float) -> Fit:
+    """t0 + max(((tile x requests x KV heads)^p + (bytes / (BW e_b))^p)^(1/p), flops / (peak e_f)), one layer.
+
+    As priced: the KV cache is read once per request, inputs and outputs grow with the query length.
+
+    Args:
+        flops_eff: e_f, from prefill; only long queries come near it.
+    """
     tiles = rows.requests * rows.kv_heads
-    head_bytes = fit_tables.HEAD_DIM * 2.0 * rows.dtype.bytes
-    query = rows.requests * 2 * rows.heads * fit_tables.HEAD_DIM * BF16_BYTES
+    head_bytes = rows.head_dim * 2.0 * rows.dtype.bytes
+    queries = rows.requests * rows.query_len
+    query = queries * 2 * rows.heads * rows.head_dim * BF16_BYTES
     memory_s = (tiles * rows.kv_len * head_bytes + query) / hardware.bandwidth_bytes_s.value
+    flops = 4.0 * rows.heads * rows.head_dim * queries * rows.kv_len
+    compute_s = flops / (hardware.peak_flops.value * flops_eff)
 
     def model(x: Array) -> Array:
         t0, tile, bandwidth_eff, p = x
-        return np.asarray(t0 + ((tile * tiles) ** p + (memory_s / bandwidth_eff) ** p) ** (1 / p))
+        traffic = ((tile * tiles) ** p + (memory_s / bandwidth_eff) ** p) ** (1 / p)
+        return np.asarray(t0 + np.maximum(traffic, compute_s))
 
     return fit(
         "decode attention",
@@ -168,9 +178,9 @@ def fit_prefill_attention(rows: fit_tables.AttentionRows, hardware: Hardware) ->
     """
     tokens = rows.requests * rows.kv_len
     values = rows.heads * BF16_BYTES + rows.kv_heads * rows.dtype.bytes
-    memory_s = tokens * 2 * values * fit_tables.HEAD_DIM / hardware.bandwidth_bytes_s.value
+    memory_s = tokens * 2 * values * rows.head_dim / hardware.bandwidth_bytes_s.value
     pairs = rows.requests * rows.kv_len**2 / 2
-    compute_s = 4.0 * rows.heads * fit_tables.HEAD_DIM * pairs / hardware.peak_flops.value
+    compute_s = 4.0 * rows.heads * rows.head_dim * pairs / hardware.peak_flops.value
 
     def model(x: Array) -> Array:
         t0, bandwidth_eff, flops_eff = x
@@ -188,9 +198,9 @@ def fit_prefill_attention(rows: fit_tables.AttentionRows, hardware: Hardware) ->
     )
 
 
-def fit_elementwise(rows: fit_tables.StepRows, hardware: Hardware, decoder: Decoder) -> Fit:
+def fit_elementwise(rows: fit_tables.LayerRows, hardware: Hardware) -> Fit:
     """Per layer: t0 + bytes / (BW e_b)."""
-    memory_s = elementwise_bytes_per_token(decoder, 1) * rows.tokens / hardware.bandwidth_bytes_s.value
+    memory_s = rows.traffic_bytes / hardware.bandwidth_bytes_s.value
 
     def model(x: Array) -> Array:
         t0, bandwidth_eff = x
@@ -200,7 +210,26 @@ def fit_elementwise(rows: fit_tables.StepRows, hardware: Hardware, decoder: Deco
         "elementwise operations",
         (Coefficient("t0_s", 1e-5, 1e-7, 1e-4), Coefficient("bandwidth_eff", 0.8, 0.05, 1.0)),
         model,
-        rows.seconds / decoder.layers,
+        rows.seconds,
+    )
+
+
+def fit_sampler(rows: fit_tables.SamplerRows, bytes_s: float) -> Fit:
+    """t0 + logits x bytes_per_logit / bytes_s. The launches (t0) are paid by the host, whose fit is another.
+
+    Args:
+        bytes_s: what elementwise work reaches of the bandwidth, by which the sampler is priced.
+    """
+
+    def model(x: Array) -> Array:
+        t0, bytes_per_logit = x
+        return np.asarray(t0 + rows.logits * bytes_per_logit / bytes_s)
+
+    return fit(
+        "sampler",
+        (Coefficient("t0_s", 1e-5, 1e-7, 1e-3), Coefficient("bytes_per_logit", 10.0, 0.1, 1000.0)),
+        model,
+        rows.seconds,
     )
 
 

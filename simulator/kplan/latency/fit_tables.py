@@ -1,13 +1,14 @@
 """Read the kernel tables that a calibration is fitted on, and choose the rows that may be used.
 
 Schemas are those of the aiconfigurator collector (GEMM, attention, all-reduce; latency in ms), of the
-step lookup derived from it, and of Vidur's profiles (medians per op; ms). A table is found by its name in
-the folder, which begins with the GPU's.
+step lookup derived from it, of Vidur's profiles (medians per op; ms), and of tests/gpu/microbench.py, which
+adds columns to the first (``matrix``, ``query_len``, ``head_dim``, ``l2``) and two tables of its own. A table
+is found by its name in the folder, which begins with the GPU's; it is Parquet or CSV.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,10 @@ PREFILL = "*_context_attention_*.parquet"
 ALL_REDUCE = "*_allreduce_vllm*.csv"
 STEPS = "*_aic_step_latency_lookup.csv"
 VIDUR = "*_vidur_linear_ops.parquet"
-TABLES = (GEMM, DECODE, PREFILL, ALL_REDUCE, STEPS, VIDUR)
+ELEMENTWISE = "*_elementwise_*.csv"
+SAMPLER = "*_sampler_*.csv"
+TABLES = (GEMM, DECODE, PREFILL, ALL_REDUCE, STEPS, VIDUR, ELEMENTWISE, SAMPLER)
+SUFFIXES = (".parquet", ".csv")
 
 NAMES = {Dtype.BF16: "bfloat16", Dtype.FP8: "fp8"}
 """How the tables name a number format."""
@@ -63,13 +67,22 @@ class GemmRows:
 
 @dataclass(frozen=True)
 class AttentionRows:
-    """(r,) one layer: requests, tokens per request, heads, and seconds; ``dtype`` of the KV cache."""
+    """(r,) one layer: requests, tokens per request, heads, and seconds; ``dtype`` of the KV cache.
+
+    Attributes:
+        query_len: query tokens per request: K+1 where K drafts are verified, 1 in tables without the column.
+        head_dim: width of a head; HEAD_DIM in tables without the column.
+        cold: whether the KV cache was out of the L2 cache when it was read; 0 where nothing is told.
+    """
 
     requests: Array
     kv_len: Array
     heads: Array
     kv_heads: Array
     seconds: Array
+    query_len: Array
+    head_dim: Array
+    cold: Array
     dtype: Dtype = Dtype.BF16
 
 
@@ -89,11 +102,33 @@ class StepRows:
     seconds: Array
 
 
+@dataclass(frozen=True)
+class LayerRows:
+    """(r,) elementwise work of one layer: tokens, bytes moved, and seconds."""
+
+    tokens: Array
+    traffic_bytes: Array
+    seconds: Array
+
+
+@dataclass(frozen=True)
+class SamplerRows:
+    """(r,) greedy sampling: rows, logits in all of them, and seconds."""
+
+    rows: Array
+    logits: Array
+    seconds: Array
+
+
 def find_tables(folder: Path) -> dict[str, Path]:
-    """The tables of ``folder`` by their pattern. Raises InputError when there is none, or two of a kind."""
+    """The tables of ``folder`` by their pattern, as Parquet or as CSV whatever the pattern ends with.
+
+    Raises InputError when there is none, or two of a kind.
+    """
     found: dict[str, Path] = {}
     for pattern in TABLES:
-        matches = sorted(folder.glob(pattern))
+        stem = Path(pattern).stem
+        matches = sorted(path for suffix in SUFFIXES for path in folder.glob(stem + suffix))
         if len(matches) > 1:
             names = ", ".join(path.name for path in matches)
             raise InputError("--tables", names, f"one table may match {pattern}", "keep one of them")
@@ -108,16 +143,16 @@ def find_tables(folder: Path) -> dict[str, Path]:
 
 def gemm_rows(path: Path, dtype: Dtype = Dtype.BF16) -> GemmRows | None:
     """GEMMs of CUDA-graph timing with rotated weights, of sides that occur in dense models; None without
-    any of ``dtype``.
+    any of ``dtype``. In a table that names the ``matrix`` every row is one of a model, so none is left out.
 
     fp8 kernels take up to twice as long for 257 rows as for 256; batches that are not padded to ALIGNED rows
     are left out of their fit, as a server captures its graphs at multiples of it.
     """
     table = _read(path, ("gemm_dtype", "m", "n", "k", "latency_ms"))
-    low, high = MATRIX_RANGE
-    used = table[
-        (table["gemm_dtype"] == NAMES[dtype]) & table["n"].between(low, high) & table["k"].between(low, high)
-    ]
+    used = table[table["gemm_dtype"] == NAMES[dtype]]
+    if "matrix" not in table:
+        low, high = MATRIX_RANGE
+        used = used[used["n"].between(low, high) & used["k"].between(low, high)]
     if dtype is Dtype.FP8:
         used = used[(used["m"] < ALIGNED) | (used["m"] % ALIGNED == 0)]
     if used.empty:
@@ -141,21 +176,15 @@ def vidur_rows(path: Path) -> GemmRows:
 
 
 def decode_rows(path: Path, dtype: Dtype = Dtype.BF16) -> AttentionRows | None:
-    """Decode attention (query length 1), without the rows whose KV cache stays in L2; None without any."""
+    """Decode and verify attention, without the rows whose KV cache stays in L2; None without any."""
     rows = _attention(path, dtype)
     if rows is None:
         return None
-    footprint = rows.requests * rows.kv_len * rows.kv_heads * 2 * HEAD_DIM * dtype.bytes
+    footprint = rows.requests * rows.kv_len * rows.kv_heads * 2 * rows.head_dim * dtype.bytes
     low, high = L2_WARM_BYTES
-    keep = (footprint <= low) | (footprint >= high)
-    return AttentionRows(
-        rows.requests[keep],
-        rows.kv_len[keep],
-        rows.heads[keep],
-        rows.kv_heads[keep],
-        rows.seconds[keep],
-        dtype,
-    )
+    keep = (footprint <= low) | (footprint >= high) | (rows.cold > 0)
+    columns = {each.name: getattr(rows, each.name) for each in fields(rows) if each.name != "dtype"}
+    return AttentionRows(**{name: column[keep] for name, column in columns.items()}, dtype=dtype)
 
 
 def prefill_rows(path: Path, dtype: Dtype = Dtype.BF16) -> AttentionRows | None:
@@ -193,6 +222,22 @@ def elementwise_rows(path: Path) -> StepRows:
     return StepRows(_positive(path, used, "batch"), rest * 1e-3)
 
 
+def layer_rows(path: Path) -> LayerRows:
+    """Elementwise work of one layer, timed by itself; each row tells what it moves."""
+    names = ("num_tokens", "bytes_per_token", "latency_ms")
+    table = _read(path, names)
+    tokens, token_bytes, latency = (_positive(path, table, name) for name in names)
+    return LayerRows(tokens, tokens * token_bytes, latency * 1e-3)
+
+
+def sampler_rows(path: Path) -> SamplerRows:
+    """Greedy sampling from bf16 logits, timed by itself."""
+    names = ("rows", "vocab", "latency_ms")
+    table = _read(path, names)
+    rows, vocab, latency = (_positive(path, table, name) for name in names)
+    return SamplerRows(rows, rows * vocab, latency * 1e-3)
+
+
 def _attention(path: Path, dtype: Dtype) -> AttentionRows | None:
     names = ("batch_size", "kv_len", "num_heads", "num_kv_heads", "latency_ms")
     table = _read(path, ("kv_cache_dtype", *names))
@@ -200,7 +245,18 @@ def _attention(path: Path, dtype: Dtype) -> AttentionRows | None:
     if used.empty:
         return None
     requests, kv_len, heads, kv_heads, latency = (_positive(path, used, name) for name in names)
-    return AttentionRows(requests, kv_len, heads, kv_heads, latency * 1e-3, dtype)
+    ones = np.ones_like(requests)
+    return AttentionRows(
+        requests,
+        kv_len,
+        heads,
+        kv_heads,
+        latency * 1e-3,
+        query_len=_positive(path, used, "query_len") if "query_len" in used else ones,
+        head_dim=_positive(path, used, "head_dim") if "head_dim" in used else HEAD_DIM * ones,
+        cold=np.asarray(used["l2"] == "cold", dtype=np.float64) if "l2" in used else 0.0 * ones,
+        dtype=dtype,
+    )
 
 
 def _read(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
