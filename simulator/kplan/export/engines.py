@@ -136,5 +136,8 @@ def release_of(name: str, version: str) -> EngineVersion:
     return known
 
 
+GRAPH_TOKENS = 512
+"""Largest number of tokens of a step that vLLM captures a CUDA graph for; 1024 on Blackwell."""
+
 LOOKUP_WINDOW = (3, 7)
 """prompt_lookup_min and _max of the recordings that n-gram acceptance is known from (SpecDecode-Bench)."""

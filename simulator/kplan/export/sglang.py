@@ -10,8 +10,10 @@ from typing import Any
 from kplan.config.plan import Plan
 from kplan.errors import InputError
 from kplan.export.choose import Ladder, Rule, Table, choose
+from kplan.export.command import sglang_command
 from kplan.export.engines import DEFAULT_GPU_MEMORY, SGLANG
 from kplan.export.header import header
+from kplan.export.ladder import problems
 from kplan.export.served import (
     EngineExport,
     ServedDrafter,
@@ -75,11 +77,21 @@ def export_sglang(plan: Plan, model: ServedModel, drafter: ServedDrafter | None)
         if adaptive:
             content |= {"speculative-adaptive": True, "speculative-adaptive-config": _ADAPTIVE_FILE}
         notes += _notes(plan, form, drafter, adaptive=adaptive, has_ladder=ladder is not None)
-    text = header(plan, SGLANG, choice, _COMMAND, notes) + dump(content)
+    command_line = sglang_command(content)
+    text = header(plan, SGLANG, choice, (_COMMAND, command_line), notes) + dump(content)
     files = {_FILE: text}
     if ladder is not None:
         files[_ADAPTIVE_FILE] = json.dumps(ladder, indent=2) + "\n"
-    return EngineExport(SGLANG.name, SGLANG.version, choice.rule.text, files, _COMMAND, notes)
+    return EngineExport(
+        engine=SGLANG.name,
+        version=SGLANG.version,
+        policy=choice.rule.text,
+        files=files,
+        command=_COMMAND,
+        command_line=command_line,
+        notes=notes,
+        proposal=choice.rule.by_context,
+    )
 
 
 def _cannot_run(rule: Rule, drafter: ServedDrafter | None) -> str:
@@ -121,6 +133,8 @@ def _flags(form: Table | Ladder, model: ServedModel, drafter: ServedDrafter | No
 def _ladder(form: Table | Ladder, drafter: ServedDrafter | None) -> Mapping[str, Any] | None:
     """The adaptive JSON; None without speculation, or with a proposer that SGLang does not adapt."""
     if isinstance(form, Ladder):
+        if found := problems(form.slots):
+            raise InputError("adaptive ladder", "its JSON", found[0].text, "mend the policy's ladder")
         return form.slots
     if form.max_k == 0 or drafter is None or tree_of(drafter) or table_problem(SGLANG, drafter):
         return None
@@ -164,6 +178,11 @@ def _notes(
         notes.append(
             f"K is fixed, so {_ADAPTIVE_FILE} is not used; to start from it, add speculative-adaptive: true "
             f"and speculative-adaptive-config: {_ADAPTIVE_FILE}"
+        )
+    if adaptive:
+        notes.append(
+            f"a set of CUDA graphs is captured for every K of {_ADAPTIVE_FILE}, and buffers are sized for "
+            f"{form.max_k + 1} tokens a request: it takes more memory than one K"
         )
     if isinstance(form, Table) and adaptive:
         notes.extend(
