@@ -26,6 +26,10 @@ SHIPPED: Mapping[str, Any] = {
 """The ladder of SGLang 0.5.23 where no file is given."""
 
 
+MAX_STEPS = 254
+"""Largest K that is simulated; far above any that an engine has memory for."""
+
+
 @dataclass(frozen=True)
 class LadderProblem:
     """One fault; ``refused`` says whether SGLang stops at it, else it goes on in silence."""
@@ -67,6 +71,8 @@ def _slot(key: str, slot: Any) -> list[LadderProblem]:
     steps = slot.get("candidate_steps")
     if not isinstance(steps, Sequence) or not steps or not all(type(k) is int and k >= 0 for k in steps):
         return [LadderProblem(True, f"{where}: candidate_steps must be a list of whole numbers >= 0")]
+    if max(steps) > MAX_STEPS:
+        return [LadderProblem(True, f"{where}: no server has memory for more than {MAX_STEPS} drafts")]
     found = _values(where, {name: value for name, value in slot.items() if name != "candidate_steps"})
     if any(low >= high for low, high in pairwise(steps)):
         found.append(LadderProblem(False, f"{where}: candidate_steps {list(steps)} do not ascend"))

@@ -7,6 +7,9 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kplan.config.plan import Plan
 from kplan.errors import InputError
 from kplan.export.choose import Ladder, Rule, Table, choose
@@ -141,20 +144,31 @@ def _ladder(form: Table | Ladder, drafter: ServedDrafter | None) -> Mapping[str,
     return {str(r.start): {"candidate_steps": [r.k]} for r in form.ranges}
 
 
-def padded_differences(ranges: tuple[KRange, ...]) -> tuple[KRange, ...]:
-    """Batch sizes whose K on SGLang is not the table's, with the K that they get.
+def padded(ranges: tuple[KRange, ...]) -> tuple[KRange, ...]:
+    """The table that SGLang runs in place of this one.
 
-    SGLang pads a batch to a captured decode-graph size before it looks up the slot, so a boundary of the
-    table between two such sizes moves down to the lower one.
+    It pads a batch to a captured decode-graph size before it looks up the slot, so a boundary of the table
+    between two such sizes moves down to the lower one.
     """
+    return compress(_given(lookup(ranges)))
+
+
+def padded_differences(ranges: tuple[KRange, ...]) -> tuple[KRange, ...]:
+    """Batch sizes whose K on SGLang is not the table's, with the K that they get (see :func:`padded`)."""
     wanted = lookup(ranges)
+    given = _given(wanted)
+    return tuple(r for r in compress(given * (given != wanted) - (given == wanted)) if r.k >= 0)
+
+
+def _given(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(last batch + 1,) K that SGLang drafts, of the K wanted; entry 0 is unused."""
     sizes = SGLANG.graph_sizes
     given = wanted.copy()
     for batch in range(1, len(wanted)):
         at = bisect_left(sizes, batch)
-        padded = sizes[at] if at < len(sizes) else batch
-        given[batch] = wanted[min(padded, len(wanted) - 1)]
-    return tuple(r for r in compress(given * (given != wanted) - (given == wanted)) if r.k >= 0)
+        size = sizes[at] if at < len(sizes) else batch
+        given[batch] = wanted[min(size, len(wanted) - 1)]
+    return given
 
 
 def _notes(
