@@ -66,12 +66,8 @@ def _ask(
 
     name, _ = choose_engine(engines_of(python), python, engine)
     if name not in written.exports.engines:
-        raise InputError(
-            "--check",
-            str(python),
-            f"has {name}, for which nothing was written",
-            written.exports.refused[name],
-        )
+        why = written.exports.refused[name]
+        raise InputError("--check", str(python), f"has {name}, for which nothing was written", why)
     model = load_model(plan.question.model)
     drafter = load_drafter(plan.question.proposer, model, plan.question.drafter)
     models = models_at_hand(model.hf_id, model, drafter, model_dir)

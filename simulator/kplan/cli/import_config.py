@@ -117,7 +117,7 @@ def _source(file: Path | None, command: str | None, engine: str) -> Source:
 
 
 def _with_model(config: CurrentConfig, named: str | None) -> tuple[CurrentConfig, Model | None]:
-    """The config with what the engine finds once it knows the model; None for one that kplan does not know."""
+    """The config with what the engine finds once it knows the model; None where kplan does not know it."""
     from kplan.errors import InputError
     from kplan.export import against_model
     from kplan.profiles import load_model

@@ -21,6 +21,8 @@ from kplan.search.single import SingleRun
 DEFAULT_REPLICATIONS, OF_A_LOG = 5, 3
 """As kplan simulate."""
 DRAFTER_FILE = "current-drafter.yaml"
+_ALWAYS = {"engine", "model", "hardware", "proposer", "policy", "workload"}
+"""Keys that a scenario says even where they are the default."""
 
 
 @dataclass
@@ -45,10 +47,9 @@ class Answer:
             print_json(self.record())
             return
         config = self.config
-        drafts = f"{config.proposer or 'unknown'} drafts by {config.policy}"
-        print(
-            f"{ENGINES[config.engine]}, {config.model}: {'no speculation' if config.policy == 'off' else drafts}"
-        )
+        drafts = f"{config.proposer or 'an unknown drafter'}, {config.policy}"
+        speculates = "no speculation" if config.policy == "off" else drafts
+        print(f"{ENGINES[config.engine]}, {config.model}: {speculates}")
         for finding in config.findings:
             print(finding.line)
         if self.verdict is not None:
@@ -129,7 +130,8 @@ def scenario_from(config: CurrentConfig, flags: Mapping[str, Any], scratch: Path
 
 def write_scenario(scenario: Scenario, out: Path) -> tuple[Path, ...]:
     """The scenario as YAML, and beside it the drafter of a tree. Raises InputError when it cannot write."""
-    values = scenario.model_dump(mode="json", exclude_defaults=True)
+    said = scenario.model_dump(mode="json", include=_ALWAYS)
+    values = said | scenario.model_dump(mode="json", exclude_defaults=True)
     paths = [out]
     try:
         if scenario.drafter is not None and Path(scenario.drafter).name == DRAFTER_FILE:
@@ -141,9 +143,8 @@ def write_scenario(scenario: Scenario, out: Path) -> tuple[Path, ...]:
                 values[key] = str(Path(values[key]).absolute())
         write_text(out, yaml.safe_dump(values, sort_keys=False))
     except OSError as error:
-        raise InputError(
-            "--out", str(out), f"cannot be written ({error.strerror})", "give another"
-        ) from error
+        why = f"cannot be written ({error.strerror})"
+        raise InputError("--out", str(out), why, "name another") from error
     return tuple(paths)
 
 

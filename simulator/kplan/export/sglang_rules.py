@@ -9,7 +9,7 @@ from typing import Any
 
 from kplan.export.current import MAX_BATCH, Flags, Severity
 from kplan.export.engines import SGLANG
-from kplan.export.ladder import SHIPPED, problems, slots_of
+from kplan.export.ladder import RANGES, SHIPPED, problems, slots_of
 from kplan.export.sglang import padded
 from kplan.export.table import KRange, compress, lookup, table_text
 
@@ -103,7 +103,10 @@ def ladder_policy(flags: Flags, ladder: Mapping[str, Any], steps: int | None) ->
     start = "" if steps is None else f",start={steps}"
     if ladder == SHIPPED:
         return f"sglang-ema:start={steps}" if start else "sglang-ema"
-    return f"sglang-ema:ladder={json.dumps(ladder, separators=(',', ':'))}{start}"
+    heard = {key: value for key, value in ladder.items() if key in RANGES}
+    for batch, slot in slots.items():
+        heard[str(batch)] = {key: slot[key] for key in slot if key in RANGES or key == "candidate_steps"}
+    return f"sglang-ema:ladder={json.dumps(heard, separators=(',', ':'))}{start}"
 
 
 def _written(slots: Mapping[int, Mapping[str, Any]]) -> tuple[KRange, ...]:

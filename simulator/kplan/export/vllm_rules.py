@@ -97,7 +97,7 @@ def read_table(
             said.append((Severity.CHANGED, f"batches {end + 1}..{start - 1} are in no row and keep K = {k}"))
     if rows[-1][1] < seats:
         last = rows[-1]
-        said.append((Severity.NOTE, f"batches above {last[1]} keep the last K, {last[2]}"))
+        said.append((Severity.NOTE, f"batches above {last[1]} keep the last K, {min(last[2], static_k)}"))
     said += [
         (
             Severity.CHANGED,
