@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from kplan.export.header import one_line
 from kplan.profiles import Tree
 
 MAX_BATCH = 65_536
@@ -84,8 +85,8 @@ class Flags:
     read: set[str] = field(default_factory=set)
 
     def say(self, severity: Severity, text: str) -> None:
-        """Add a finding."""
-        self.findings.append(Finding(severity, text))
+        """Add a finding; what it quotes of the config stays on its line."""
+        self.findings.append(Finding(severity, one_line(text)))
 
     def get(self, *names: str) -> Any:
         """The value of the first of these names that is given; None when none is."""
