@@ -157,6 +157,21 @@ def test_a_false_with_underscores_is_dropped_by_vllm(tmp_path: Path) -> None:
     assert config_of(tmp_path, HEAD + "enable-prefix-caching: false\n").settings["prefix_caching"] is False
 
 
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("enable-lora: true\n", "LoRA"),
+        ("pipeline-parallel-size: 2\n", "pipeline"),
+        ("speculative-config: {method: medusa, model: a/b, num_speculative_tokens: 3}\n", "medusa"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(more: str, why: str, tmp_path: Path) -> None:
+    config = config_of(tmp_path, HEAD + more)
+    assert config.runs
+    assert why in config.unsimulated
+    assert any("cannot be simulated" in text for text in said(config, Severity.NOTE))
+
+
 def test_the_model_decides_on_mtp_and_context(tmp_path: Path) -> None:
     mtp = "speculative-config:\n  method: glm4_moe_mtp\n  num_speculative_tokens: 3\n"
     config = config_of(tmp_path, HEAD + "max-model-len: 9000\n" + mtp)

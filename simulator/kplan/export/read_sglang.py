@@ -68,6 +68,8 @@ def read_sglang(values: Mapping[str, Any], in_file: frozenset[str], folder: Path
         flags.say(Severity.IGNORED, f"without speculative-algorithm nothing is drafted: {', '.join(idle)}")
     if unread := [name for name in flags.unread(_HARMLESS) if not name.startswith("speculative-")]:
         flags.say(Severity.NOTE, f"not simulated: {', '.join(unread)}")
+    if unsimulated:
+        flags.say(Severity.NOTE, f"cannot be simulated: {unsimulated}")
     return CurrentConfig(
         engine=SGLANG.name,
         model=model or "",

@@ -66,6 +66,8 @@ def read_vllm(values: Mapping[str, Any], in_file: frozenset[str], folder: Path) 
             unsimulated = f"kplan has no price for the method {method}"
     if unread := flags.unread(_HARMLESS):
         flags.say(Severity.NOTE, f"not simulated: {', '.join(unread)}")
+    if unsimulated:
+        flags.say(Severity.NOTE, f"cannot be simulated: {unsimulated}")
     return CurrentConfig(
         engine=VLLM.name,
         model=model or "",
