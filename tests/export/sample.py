@@ -22,11 +22,16 @@ from kplan.config.plan import (
     Stat,
     TimeSplit,
 )
+from kplan.profiles import Tree
 
 
 @dataclass(frozen=True)
 class FakeModel:
     hf_id: str = "meta-llama/Llama-3.1-8B-Instruct"
+    mtp_layers: int = 0
+    max_context: int | None = None
+    weight_dtype: str = "bf16"
+    kv_dtype: str = "bf16"
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class FakeDrafter:
     proposer: str
     hf_id: str | None
     engine_methods: Mapping[str, str]
+    tree: Tree | None = None
 
 
 def drafter(proposer: str, hf_id: str | None, vllm: str, sglang: str) -> FakeDrafter:

@@ -210,10 +210,6 @@ def test_servers_are_counted_with_all_their_gpus_and_their_router() -> None:
     assert note.endswith("to the one with the fewest unfinished")
 
 
-class Roomy(FakeModel):
-    max_context = 40_960
-
-
 @pytest.mark.parametrize(
     ("kv_tokens", "asked", "written"),
     [
@@ -229,7 +225,7 @@ def test_a_context_that_the_kv_cache_cannot_hold_is_left_to_what_fits(
 ) -> None:
     plan = answered("off", k=0, max_model_len=asked)
     plan = plan.model_copy(update={"answer": plan.answer.model_copy(update={"kv_tokens": kv_tokens})})
-    export = export_vllm(plan, Roomy(), None)
+    export = export_vllm(plan, FakeModel(max_context=40_960), None)
     assert yaml.safe_load(export.files["vllm.yaml"]).get("max-model-len") == written
     assert any("vLLM would not start" in note for note in export.notes) == (written == "auto")
 
@@ -240,20 +236,15 @@ def test_a_plan_without_prefix_cache_switches_it_off() -> None:
     assert "enable-prefix-caching" not in yaml.safe_load(yaml_of(answered("off", k=0)))
 
 
-class Mtp:
-    hf_id = "some/model"
-
-    def __init__(self, mtp_layers: int) -> None:
-        self.mtp_layers = mtp_layers
-
-
 def test_mtp_needs_layers_and_a_multiple_of_them() -> None:
     mtp = drafter("mtp", None, "mtp", "NEXTN")
     with pytest.raises(InputError, match="no MTP layers"):
         export_vllm(answered("fixed:3", k=3), MODEL, mtp)
     with pytest.raises(InputError, match="multiple"):
-        export_vllm(answered("fixed:3", k=3), Mtp(2), mtp)
-    spoken = yaml.safe_load(export_vllm(answered("fixed:4", k=4), Mtp(2), mtp).files["vllm.yaml"])
+        export_vllm(answered("fixed:3", k=3), FakeModel(mtp_layers=2), mtp)
+    spoken = yaml.safe_load(
+        export_vllm(answered("fixed:4", k=4), FakeModel(mtp_layers=2), mtp).files["vllm.yaml"]
+    )
     assert spoken["speculative-config"] == {"method": "mtp", "num_speculative_tokens": 4}
 
 

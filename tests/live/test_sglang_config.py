@@ -136,7 +136,7 @@ def test_the_ladder_runs_the_k_of_the_plan_at_every_batch_size(verdicts: dict[st
 
 
 @pytest.mark.parametrize(
-    ("how", "stage"), [("underscored key", "parser"), ("step outside the ladder", "resolve")]
+    ("how", "stage"), [("underscored key", "parser"), ("step outside the ladder", "config")]
 )
 def test_the_check_bites(how: str, stage: str, verdicts: dict[str, dict[str, Any]]) -> None:
     assert verdicts[how]["stage"] == stage

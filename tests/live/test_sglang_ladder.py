@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kplan.export.check import SCRIPTS
 from kplan.policy import Observer, StepOutcome, StepView
 from kplan.registry import parse_policy
 from tests.live.install import Engine
@@ -73,8 +74,9 @@ def _shipped(
 ) -> list[int]:
     asked = {"config": config and str(config), "initial": initial, "graph_sizes": GRAPH_SIZES, "steps": steps}
     command = [sglang.python, IN_ENGINE / "drive_sglang_ladder.py"]
+    finds = environment() | {"PYTHONPATH": str(SCRIPTS)}  # the operators that its imports need
     done = subprocess.run(
-        command, input=json.dumps(asked), check=True, capture_output=True, text=True, env=environment()
+        command, input=json.dumps(asked), check=True, capture_output=True, text=True, env=finds
     )
     answer = done.stdout.rpartition("CHOSEN ")[2]
     chosen: list[int] = json.loads(answer)

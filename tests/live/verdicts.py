@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kplan.export.check import Case, check
 from tests.live.install import Engine
-from tests.live.server import environment
 
 IN_ENGINE = Path(__file__).parent / "in_engine"
 
 
 def judge(engine: Engine, files: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
-    """Case name -> verdict of the engine's own code on its file (see in_engine/check_*.py)."""
-    command = [engine.python, IN_ENGINE / f"check_{engine.name}.py", *files.values()]
-    quiet = environment() | {"VLLM_LOGGING_LEVEL": "ERROR"}
-    done = subprocess.run(command, check=False, env=quiet, capture_output=True, text=True)
-    verdicts = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode != 0 or len(verdicts) != len(files):
-        raise RuntimeError(
-            f"{engine.name} judged {len(verdicts)} of {len(files)} files:\n{done.stderr[-3000:]}"
-        )
-    return dict(zip(files, verdicts, strict=True))
+    """Case name -> verdict of the engine's own code on its file, in one process."""
+    return judge_cases(engine, [Case(name, Case.of(file).argv, file.parent) for name, file in files.items()])
+
+
+def judge_cases(engine: Engine, cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
+    """Case name -> stage, error, and what the engine made of it."""
+    return {
+        verdict.name: {"stage": verdict.stage, "error": verdict.error, **verdict.runs}
+        for verdict in check(cases, engine.python, engine.name)
+    }

@@ -15,6 +15,7 @@ from kplan.cli import (
     bench,
     calibrate,
     export,
+    import_config,
     leaderboard,
     listing,
     policies,
@@ -49,6 +50,7 @@ app.command("simulate")(simulate.simulate)
 app.command("search")(search.search)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("export")(export.export)
+app.command("import-config")(import_config.import_config)
 app.command("profiles")(listing.profiles)
 app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)

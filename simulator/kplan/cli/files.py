@@ -60,7 +60,14 @@ class Written:
         return {
             "files": [str(path) for path in self.paths],
             "engines": {
-                name: {"version": one.version, "command": one.command, "notes": list(one.notes)}
+                name: {
+                    "version": one.version,
+                    "command": one.command,
+                    "command_line": one.command_line,
+                    "speculative_config": one.speculative_json,
+                    "proposal": [list(row) for row in one.proposal],
+                    "notes": list(one.notes),
+                }
                 for name, one in self.exports.engines.items()
             },
             "refused": dict(self.exports.refused),
@@ -71,5 +78,6 @@ class Written:
         lines = [f"wrote {path}" for path in self.paths]
         for name, one in self.exports.engines.items():
             lines.append(f"{name} {one.version}: {one.command}")
+            lines.append(f"  or: {one.command_line}")
             lines += [f"  note: {note}" for note in one.notes]
         return lines + [f"{name}: not written: {why}" for name, why in self.exports.refused.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,6 +11,9 @@ from kplan.errors import InputError
 from kplan.export.table import KRange, check_table, compress
 from kplan.policy import Policy, TablePolicy
 from kplan.registry import parse_policy
+
+ContextRange = tuple[int, int | None, int, int | None, int]
+"""Batch from, to (None: no end), mean context from, to, and K."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,19 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Rule:
-    """A policy in the terms of engines: its text and form (None: no engine has a word for it)."""
+    """A policy in the terms of engines.
+
+    Attributes:
+        text: of the policy.
+        form: None when no engine has a word for it.
+        by_context: (batch from, to, context from, to, K) of a policy that looks at the context too, of which
+            ``form`` is the part at ``context`` tokens; else empty.
+    """
 
     text: str
     form: Table | Ladder | None
+    by_context: tuple[ContextRange, ...] = ()
+    context: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,20 @@ class LadderPolicy(Protocol):
 
     def config(self) -> Mapping[str, Any]:
         """The content of the JSON file that makes SGLang run this policy."""
+        ...
+
+
+@runtime_checkable
+class ContextPolicy(Protocol):
+    """A policy whose K depends on the batch size and on the mean context of its requests."""
+
+    @property
+    def ranges(self) -> Sequence[ContextRange]:
+        """Its entries, sorted."""
+        ...
+
+    def batch_table(self, context: int) -> TablePolicy:
+        """The part of it at one mean context, which released engines can run."""
         ...
 
 
@@ -125,6 +151,9 @@ def _answer_rule(plan: Plan) -> Rule:
             raise InputError("K", answer.k, f"must be 0..{question.max_k} (max_k of the plan)", "plan again")
         return Rule(answer.policy, Table((KRange(1, question.max_num_seqs, answer.k),)))
     spec = parse_policy(answer.policy)
+    policy = spec.build()
+    if isinstance(policy, ContextPolicy):
+        return _at_mean_context(plan, policy)
     if not spec.exportable:
         raise InputError(
             "policy",
@@ -133,6 +162,20 @@ def _answer_rule(plan: Plan) -> Rule:
             "export a plan that recommends off, fixed:K, a batch table or sglang-ema",
         )
     return _rule(answer.policy, question.max_num_seqs)
+
+
+def _at_mean_context(plan: Plan, policy: ContextPolicy) -> Rule:
+    """The table by batch size that the policy is at the mean context of this load."""
+    text = plan.answer.policy
+    seen = [r.mean_context for r in plan.policies if r.name == text] or [p.context for p in plan.k_curve]
+    if not seen:
+        raise InputError(
+            "policy", text, "no engine looks at the context, and the plan does not say the load's",
+            "export a plan that simulated it",
+        )  # fmt: skip
+    context = round(seen[0])
+    ks = policy.batch_table(context).table(plan.question.max_num_seqs)
+    return Rule(text, Table(compress(ks)), tuple(policy.ranges), context)
 
 
 def _rule(text: str, max_num_seqs: int) -> Rule:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from kplan.errors import InputError
+
 
 @dataclass(frozen=True)
 class EngineVersion:
@@ -110,6 +112,32 @@ SGLANG = EngineVersion(
     max_len_flag="context-length",
     graph_sizes=(*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)),
 )
+
+ENGINES: Mapping[str, EngineVersion] = MappingProxyType({one.name: one for one in (VLLM, SGLANG)})
+"""The release of each engine that is written for."""
+
+
+def release_of(name: str, version: str) -> EngineVersion:
+    """The release of an engine that a user asks for.
+
+    Raises:
+        InputError: an engine or a release whose rules are not known.
+    """
+    if name not in ENGINES:
+        raise InputError("engine", name, f"known engines: {', '.join(ENGINES)}", "name one of them")
+    known = ENGINES[name]
+    if version.removeprefix("v") != known.version:
+        raise InputError(
+            "--engine-version",
+            version,
+            f"only the rules of {known} are known",
+            "leave it out, and ask your own engine with --check PYTHON",
+        )
+    return known
+
+
+GRAPH_TOKENS = 512
+"""Largest number of tokens of a step that vLLM captures a CUDA graph for; 1024 on Blackwell."""
 
 LOOKUP_WINDOW = (3, 7)
 """prompt_lookup_min and _max of the recordings that n-gram acceptance is known from (SpecDecode-Bench)."""

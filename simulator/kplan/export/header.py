@@ -8,8 +8,15 @@ from kplan.export.choose import Choice
 from kplan.export.engines import EngineVersion
 
 
-def header(plan: Plan, engine: EngineVersion, choice: Choice, command: str, notes: tuple[str, ...]) -> str:
-    """Comment lines (each starts with ``#``, ends with a newline), safe whatever text the plan holds."""
+def header(
+    plan: Plan, engine: EngineVersion, choice: Choice, commands: tuple[str, str], notes: tuple[str, ...]
+) -> str:
+    """Comment lines (each starts with ``#``, ends with a newline), safe whatever text the plan holds.
+
+    Args:
+        commands: what starts the server from this file, and from the command line alone.
+    """
+    from_file, alone = commands
     question = plan.question
     lines = [
         f"{engine}, written by kplan {plan.versions.get('kplan', '(version unknown)')}",
@@ -19,10 +26,20 @@ def header(plan: Plan, engine: EngineVersion, choice: Choice, command: str, note
         f"proposer {question.proposer}",
         f"policy: {choice.rule.text}",
         f"predicted (simulated, not measured): {prediction(choice.result, plan.answer.replicas)}",
-        f"run: {command}",
+        f"run: {from_file}",
+        f"or, without this file: {alone}",
         *(f"note: {note}" for note in notes),
+        *_proposal(choice),
     ]
     return "".join(f"# {one_line(line)}\n" for line in lines)
+
+
+def _proposal(choice: Choice) -> list[str]:
+    """The table over batch and context, where the policy is one: no release loads it."""
+    if not choice.rule.by_context:
+        return []
+    rows = ", ".join(str(list(row)).replace("None", "null") for row in choice.rule.by_context)
+    return [f"in the form that vLLM PR #48944 proposes, which no release loads: [{rows}]"]
 
 
 def _formats(question: Question) -> str:

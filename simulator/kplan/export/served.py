@@ -32,6 +32,26 @@ class ServedModel(Protocol):
         """Name of the weights that the engine loads."""
         ...
 
+    @property
+    def mtp_layers(self) -> int:
+        """Multi-token-prediction layers of the checkpoint."""
+        ...
+
+    @property
+    def max_context(self) -> int | None:
+        """Longest sequence that it was made for, tokens; None when not stated."""
+        ...
+
+    @property
+    def weight_dtype(self) -> str:
+        """Format of its matrices: bf16, fp8 or int4."""
+        ...
+
+    @property
+    def kv_dtype(self) -> str:
+        """Format of its KV cache: bf16 or fp8."""
+        ...
+
 
 class ServedDrafter(Protocol):
     """The proposer: :class:`kplan.profiles.Drafter` is one."""
@@ -51,6 +71,11 @@ class ServedDrafter(Protocol):
         """Engine name -> its name of the method."""
         ...
 
+    @property
+    def tree(self) -> Tree | None:
+        """The draft tree; None of a chain."""
+        ...
+
 
 @dataclass(frozen=True)
 class EngineExport:
@@ -62,6 +87,11 @@ class EngineExport:
         policy: text of the policy that the files run.
         files: file name -> its text.
         command: shell command, run in the folder of the files, that starts one replica.
+        command_line: the same start with every option on the command line, quoted for a shell; an adaptive
+            JSON stays a file.
+        speculative_json: value of vLLM's ``--speculative-config``; None without speculation, and for SGLang.
+        proposal: entries of the table that vLLM's pull request #48944 proposes (batch from, to, context from,
+            to, K), which no release loads; empty unless the policy looks at the context.
         notes: what the reader must know; the same lines stand as comments in the files.
     """
 
@@ -70,7 +100,10 @@ class EngineExport:
     policy: str
     files: Mapping[str, str]
     command: str
+    command_line: str
     notes: tuple[str, ...]
+    speculative_json: str | None = None
+    proposal: tuple[tuple[int, int | None, int, int | None, int], ...] = ()
 
 
 def method_of(engine: EngineVersion, model: ServedModel, drafter: ServedDrafter | None) -> str:
@@ -89,7 +122,7 @@ def method_of(engine: EngineVersion, model: ServedModel, drafter: ServedDrafter 
         raise InputError(
             "proposer", drafter.proposer, f"{engine} has no such method (it has {known})", "plan with another"
         )
-    if method in ("mtp", "NEXTN") and mtp_layers(model) == 0:
+    if method in ("mtp", "NEXTN") and model.mtp_layers == 0:
         raise InputError(
             "proposer", drafter.proposer, f"{model.hf_id} has no MTP layers", "plan with another proposer"
         )
@@ -109,25 +142,28 @@ def table_problem(engine: EngineVersion, drafter: ServedDrafter) -> str:
     return engine.table_refused.get(drafter.proposer, engine.table_refused.get(method, ""))
 
 
-def mtp_layers(model: ServedModel) -> int:
-    """MTP layers of the target; a model that does not speak of any has none."""
-    return int(getattr(model, "mtp_layers", 0))
-
-
 def tree_of(drafter: ServedDrafter | None) -> Tree | None:
-    """The draft tree; None of a drafter that does not speak of any."""
-    tree = getattr(drafter, "tree", None)
-    return tree if isinstance(tree, Tree) else None
+    """The draft tree; None of a chain, and without a drafter."""
+    return None if drafter is None else drafter.tree
 
 
 def launch(plan: Plan, engine: EngineVersion, model: ServedModel) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Flags for the context, the formats, the caching and the scheduling that the plan asks for, and notes.
 
     Engines quantize a bf16 checkpoint to fp8 while they load it; any other format must be the checkpoint's.
+
+    Raises:
+        InputError: a context above the model's, with which no engine starts.
     """
     content: dict[str, Any] = {}
     notes = []
-    own, asked = str(getattr(model, "weight_dtype", "bf16")), plan.question.quantization
+    longest, wanted = model.max_context, plan.question.max_model_len
+    if longest is not None and wanted is not None and wanted > longest:
+        raise InputError(
+            "--max-model-len", wanted, f"{model.hf_id} has a context of {longest} tokens, and {engine} "
+            "would not start", "plan with a shorter one",
+        )  # fmt: skip
+    own, asked = model.weight_dtype, plan.question.quantization
     if asked == "fp8" and own == "bf16":
         content["quantization"] = "fp8"
     elif asked is not None and asked != own:
@@ -145,7 +181,7 @@ def launch(plan: Plan, engine: EngineVersion, model: ServedModel) -> tuple[dict[
         flag, value = engine.eager_flag
         content[flag] = value
     kv = plan.question.kv_cache_dtype
-    if kv == "auto" and str(getattr(model, "kv_dtype", "bf16")) == "fp8":
+    if kv == "auto" and model.kv_dtype == "fp8":
         kv = "fp8"
     if kv != "auto":
         content["kv-cache-dtype"] = engine.kv_cache_names[kv]
@@ -157,6 +193,12 @@ def launch(plan: Plan, engine: EngineVersion, model: ServedModel) -> tuple[dict[
 def general_notes(plan: Plan, engine: EngineVersion, choice: Choice) -> tuple[str, ...]:
     """Notes that hold for every engine: a replaced policy, several replicas, a load that does not fit."""
     notes = []
+    if choice.rule.by_context:
+        notes.append(
+            f"no released engine looks at the context: written is the table by batch size that "
+            f"{choice.rule.text} is at the load's mean context of {choice.rule.context:,} tokens; the "
+            "prediction is of the policy that looks at every step's own"
+        )
     if choice.replaced:
         notes.append(
             f"the recommended policy {plan.answer.policy} is not written: {choice.replaced}; "

@@ -7,11 +7,16 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kplan.config.plan import Plan
 from kplan.errors import InputError
 from kplan.export.choose import Ladder, Rule, Table, choose
+from kplan.export.command import sglang_command
 from kplan.export.engines import DEFAULT_GPU_MEMORY, SGLANG
 from kplan.export.header import header
+from kplan.export.ladder import problems
 from kplan.export.served import (
     EngineExport,
     ServedDrafter,
@@ -75,11 +80,21 @@ def export_sglang(plan: Plan, model: ServedModel, drafter: ServedDrafter | None)
         if adaptive:
             content |= {"speculative-adaptive": True, "speculative-adaptive-config": _ADAPTIVE_FILE}
         notes += _notes(plan, form, drafter, adaptive=adaptive, has_ladder=ladder is not None)
-    text = header(plan, SGLANG, choice, _COMMAND, notes) + dump(content)
+    command_line = sglang_command(content)
+    text = header(plan, SGLANG, choice, (_COMMAND, command_line), notes) + dump(content)
     files = {_FILE: text}
     if ladder is not None:
         files[_ADAPTIVE_FILE] = json.dumps(ladder, indent=2) + "\n"
-    return EngineExport(SGLANG.name, SGLANG.version, choice.rule.text, files, _COMMAND, notes)
+    return EngineExport(
+        engine=SGLANG.name,
+        version=SGLANG.version,
+        policy=choice.rule.text,
+        files=files,
+        command=_COMMAND,
+        command_line=command_line,
+        notes=notes,
+        proposal=choice.rule.by_context,
+    )
 
 
 def _cannot_run(rule: Rule, drafter: ServedDrafter | None) -> str:
@@ -121,26 +136,39 @@ def _flags(form: Table | Ladder, model: ServedModel, drafter: ServedDrafter | No
 def _ladder(form: Table | Ladder, drafter: ServedDrafter | None) -> Mapping[str, Any] | None:
     """The adaptive JSON; None without speculation, or with a proposer that SGLang does not adapt."""
     if isinstance(form, Ladder):
+        if found := problems(form.slots):
+            raise InputError("adaptive ladder", "its JSON", found[0].text, "mend the policy's ladder")
         return form.slots
     if form.max_k == 0 or drafter is None or tree_of(drafter) or table_problem(SGLANG, drafter):
         return None
     return {str(r.start): {"candidate_steps": [r.k]} for r in form.ranges}
 
 
-def padded_differences(ranges: tuple[KRange, ...]) -> tuple[KRange, ...]:
-    """Batch sizes whose K on SGLang is not the table's, with the K that they get.
+def padded(ranges: tuple[KRange, ...]) -> tuple[KRange, ...]:
+    """The table that SGLang runs in place of this one.
 
-    SGLang pads a batch to a captured decode-graph size before it looks up the slot, so a boundary of the
-    table between two such sizes moves down to the lower one.
+    It pads a batch to a captured decode-graph size before it looks up the slot, so a boundary of the table
+    between two such sizes moves down to the lower one.
     """
+    return compress(_given(lookup(ranges)))
+
+
+def padded_differences(ranges: tuple[KRange, ...]) -> tuple[KRange, ...]:
+    """Batch sizes whose K on SGLang is not the table's, with the K that they get (see :func:`padded`)."""
     wanted = lookup(ranges)
+    given = _given(wanted)
+    return tuple(r for r in compress(given * (given != wanted) - (given == wanted)) if r.k >= 0)
+
+
+def _given(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(last batch + 1,) K that SGLang drafts, of the K wanted; entry 0 is unused."""
     sizes = SGLANG.graph_sizes
     given = wanted.copy()
     for batch in range(1, len(wanted)):
         at = bisect_left(sizes, batch)
-        padded = sizes[at] if at < len(sizes) else batch
-        given[batch] = wanted[min(padded, len(wanted) - 1)]
-    return tuple(r for r in compress(given * (given != wanted) - (given == wanted)) if r.k >= 0)
+        size = sizes[at] if at < len(sizes) else batch
+        given[batch] = wanted[min(size, len(wanted) - 1)]
+    return given
 
 
 def _notes(
@@ -164,6 +192,11 @@ def _notes(
         notes.append(
             f"K is fixed, so {_ADAPTIVE_FILE} is not used; to start from it, add speculative-adaptive: true "
             f"and speculative-adaptive-config: {_ADAPTIVE_FILE}"
+        )
+    if adaptive:
+        notes.append(
+            f"a set of CUDA graphs is captured for every K of {_ADAPTIVE_FILE}, and buffers are sized for "
+            f"{form.max_k + 1} tokens a request: it takes more memory than one K"
         )
     if isinstance(form, Table) and adaptive:
         notes.extend(

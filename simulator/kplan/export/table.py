@@ -77,6 +77,14 @@ def show(entry: BatchRange | KRange) -> str:
     return f"{entry.start}-{'' if entry.end is None else entry.end}={entry.k}"
 
 
+def table_text(ranges: tuple[KRange, ...]) -> str:
+    """The policy of a table that holds from batch 1 on; of one K it is ``fixed``."""
+    if len(ranges) == 1 and ranges[0].k > 0:
+        return f"fixed:{ranges[0].k}"
+    shown = [*map(show, ranges[:-1]), f"{ranges[-1].start}-={ranges[-1].k}"]
+    return f"table:{','.join(shown)}"
+
+
 def _fix(entry: BatchRange, next_start: int) -> str:
     if entry.start > next_start:
         return f"add a range for batch sizes {next_start}..{entry.start - 1}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from kplan.config.plan import Plan
 from kplan.errors import InputError
 from kplan.export.choose import Rule, Table, choose
-from kplan.export.engines import DEFAULT_GPU_MEMORY, LOOKUP_WINDOW, VLLM
+from kplan.export.command import vllm_command
+from kplan.export.engines import DEFAULT_GPU_MEMORY, GRAPH_TOKENS, LOOKUP_WINDOW, VLLM
 from kplan.export.header import header
 from kplan.export.served import (
     BALANCERS,
@@ -17,7 +19,6 @@ from kplan.export.served import (
     general_notes,
     launch,
     method_of,
-    mtp_layers,
     table_problem,
 )
 from kplan.export.yamltext import dump, row
@@ -60,11 +61,25 @@ def export_vllm(plan: Plan, model: ServedModel, drafter: ServedDrafter | None) -
     room, room_notes = _room(plan, model)
     content |= room
     notes += room_notes + _rank_notes(plan)
+    speculative = None
     if table.max_k > 0:
         content["speculative-config"] = _speculative(table, model, drafter, plan.question.dp)
-        notes += _notes(table, drafter)
-    text = header(plan, VLLM, choice, _COMMAND, notes) + dump(content)
-    return EngineExport(VLLM.name, VLLM.version, choice.rule.text, {_FILE: text}, _COMMAND, notes)
+        speculative = json.dumps(content["speculative-config"], separators=(",", ":"))
+        notes += _notes(table, drafter) + _graph_notes(plan, table)
+    _check_budget(plan, table, drafter)
+    command_line = vllm_command(content)
+    text = header(plan, VLLM, choice, (_COMMAND, command_line), notes) + dump(content)
+    return EngineExport(
+        engine=VLLM.name,
+        version=VLLM.version,
+        policy=choice.rule.text,
+        files={_FILE: text},
+        command=_COMMAND,
+        command_line=command_line,
+        notes=notes,
+        speculative_json=speculative,
+        proposal=choice.rule.by_context,
+    )
 
 
 def _cannot_run(rule: Rule) -> str:
@@ -75,7 +90,7 @@ def _cannot_run(rule: Rule) -> str:
 
 def _room(plan: Plan, model: ServedModel) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The context where the KV cache is too small for it: vLLM would not start, and auto takes what fits."""
-    context = plan.question.max_model_len or getattr(model, "max_context", None)
+    context = plan.question.max_model_len or model.max_context
     held = plan.answer.kv_tokens
     if context is None or held is None or held >= context:
         return {}, ()
@@ -106,11 +121,12 @@ def _speculative(table: Table, model: ServedModel, drafter: ServedDrafter | None
         config["parallel_drafting"] = True
     if method == "ngram":
         config["prompt_lookup_min"], config["prompt_lookup_max"] = LOOKUP_WINDOW
-    if method == "mtp" and table.max_k > mtp_layers(model) and table.max_k % mtp_layers(model):
+    layers = model.mtp_layers
+    if method == "mtp" and table.max_k > layers and table.max_k % layers:
         raise InputError(
             "K",
             table.max_k,
-            f"above {mtp_layers(model)} (the MTP layers) it must be a multiple of it",
+            f"above {layers} (the MTP layers) it must be a multiple of it",
             "plan again",
         )
     if table.fixed:
@@ -133,6 +149,39 @@ def _speculative(table: Table, model: ServedModel, drafter: ServedDrafter | None
         )
     config["num_speculative_tokens_per_batch_size"] = [row((r.start, r.end, r.k)) for r in table.ranges]
     return config
+
+
+def _check_budget(plan: Plan, table: Table, drafter: ServedDrafter | None) -> None:
+    """Refuse a token budget per step with which vLLM does not start."""
+    budget, seats = plan.question.max_num_batched_tokens, plan.question.max_num_seqs
+    needed, whose = seats, f"the {seats} seats of max_num_seqs"
+    if table.max_k > 0 and drafter is not None:
+        method = drafter.engine_methods.get(VLLM.name)
+        slots = table.max_k if drafter.proposer == "pard" else int(method == "draft_model")
+        if slots >= needed:
+            needed, whose = slots + 1, f"the {slots} KV slots a request that {drafter.proposer} drafts into"
+    if budget < needed:
+        raise InputError(
+            "--max-num-batched-tokens", budget, f"must be at least {needed} for {whose}, or {VLLM} does not "
+            "start", f"plan with {needed} or more",
+        )  # fmt: skip
+
+
+def _graph_notes(plan: Plan, table: Table) -> tuple[str, ...]:
+    """Batches that run without a captured graph, by K: graphs are sized in tokens, K + 1 a request."""
+    if plan.question.enforce_eager:
+        return ()
+    eager = []
+    for entry in table.ranges:
+        largest = GRAPH_TOKENS // (entry.k + 1)
+        if entry.end > largest:
+            eager.append(f"{max(entry.start, largest + 1)}..{entry.end} (K = {entry.k})")
+    if not eager:
+        return ()
+    return (
+        f"CUDA graphs are captured up to {GRAPH_TOKENS} tokens a step (twice that on Blackwell): batches "
+        f"{', '.join(eager)} run without one",
+    )
 
 
 def _notes(table: Table, drafter: ServedDrafter | None) -> tuple[str, ...]:
