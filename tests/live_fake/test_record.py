@@ -37,7 +37,7 @@ class Made:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake's counters are up to date when its answer ends, and its faults do not pass by waiting."""
-    monkeypatch.setattr("kplan.live.record.SETTLE_S", 0.01)
+    monkeypatch.setattr("kplan.live.server.SETTLE_S", 0.01)
     monkeypatch.setattr("kplan.live.generate.PAUSE_S", 0.01)
 
 
@@ -248,6 +248,15 @@ def test_merged_chunks_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture
         made = record(capsys, fake, tmp_path, "a.parquet", "--proposer", "eagle3")
     assert (made.code, made.told["trace"]) == (1, None)
     assert not (tmp_path / "a.parquet").exists()
+
+
+def test_listed_steps_are_placed_though_chunks_were_merged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FakeServer(Engine(steps_at_a_time=2)) as fake:
+        made = record(capsys, fake, tmp_path, "a.parquet", "--proposer", "eagle3")
+    assert (made.code, made.told["sound"]) == (0, None)
+    check_trace(fake, tmp_path / "a.parquet", "eagle3", 4)
 
 
 def test_a_table_cannot_be_told_by_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
