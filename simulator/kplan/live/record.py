@@ -65,6 +65,7 @@ class Recorded:
         rows: answers in the file, of ``asked`` prompts; ``added`` of them by this run.
         driven: what else happened.
         checks: of this run; empty where nothing was left to ask.
+        chunks_are_steps: no chunk holds several steps, by the counters or by the steps that are listed.
         sound: False when a check of any run failed, None when one could not be made.
         tally: over all rows.
         totals: counters of this run, of the route that has nothing else; None otherwise.
@@ -81,6 +82,7 @@ class Recorded:
     added: int
     driven: Driven
     checks: tuple[Check, ...]
+    chunks_are_steps: bool
     sound: bool | None
     tally: Tally
     totals: Window | None
@@ -145,6 +147,7 @@ class _Run:
             added=len(recording.rows) - kept,
             driven=driven,
             checks=tuple(checks),
+            chunks_are_steps=recording.passed("chunks") or tally.steps == tally.chunks - tally.requests,
             sound=sound,
             tally=tally,
             totals=window if self.route is Route.TOTALS else None,

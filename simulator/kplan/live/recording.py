@@ -100,6 +100,13 @@ class Recording:
             return False
         return None if any(one is None for one in found) else True
 
+    def passed(self, check: str) -> bool:
+        """Whether every run with rows passed the check of this name."""
+        runs = [self.runs[run] for run in set(self.rows.values())]
+        return all(
+            any(one["name"] == check and one["ok"] is True for one in run.get("checks", [])) for run in runs
+        )
+
     def _rewrite(self, lines: Iterator[bytes]) -> None:
         with replacing(self.path) as sink:
             for line in lines:
