@@ -20,6 +20,7 @@ from kplan.cli import (
     listing,
     policies,
     recommend,
+    record,
     search,
     simulate,
     traces,
@@ -52,6 +53,7 @@ app.command("leaderboard")(leaderboard.leaderboard)
 app.command("export")(export.export)
 app.command("import-config")(import_config.import_config)
 app.command("profiles")(listing.profiles)
+app.command("record")(record.record)
 app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)
 app.command("bench")(bench.bench)

@@ -24,6 +24,9 @@ TRIES = 3
 """Times that a question is asked while the server says that it is busy (429, 503)."""
 PAUSE_S = 0.5
 """Before the second try; doubled before each further one."""
+SETTLE_S = 0.2
+"""Pause between two looks at the counters."""
+SETTLE_TRIES = 25
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -112,25 +115,39 @@ class Server:
         """What it counted so far. Raises InputError when it does not tell."""
         return read_metrics(self.text("/metrics"), engine)
 
+    def settled_metrics(self, engine: str) -> Snapshot:
+        """The counters once two looks show the same: engines count a step a moment after they send it.
+
+        Where others keep the server busy, the last look after a few seconds. Raises InputError.
+        """
+        seen = self.metrics(engine)
+        for _ in range(SETTLE_TRIES):
+            time.sleep(SETTLE_S)
+            before, seen = seen, self.metrics(engine)
+            if seen == before and not (seen.has("running") and seen.total("running")):
+                break
+        return seen
+
     def json(self, path: str) -> Any:
         """The JSON behind a path. Raises InputError."""
-        reply = self._get(path)
-        try:
-            return reply.json()
-        except ValueError:
-            raise InputError(
-                "--url", self.url + path, f"answers {reply.text[:40]!r}, not JSON", "is it vLLM or SGLang?"
-            ) from None
+        return _json(self.url + path, self._get(path))
 
     def text(self, path: str) -> str:
         """The text behind a path. Raises InputError."""
         return self._get(path).text
 
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """The JSON that answers ``body``. Raises InputError."""
+        return _json(self.url + path, self._ask("POST", path, body))
+
     def _get(self, path: str) -> httpx.Response:
+        return self._ask("GET", path, None)
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> httpx.Response:
         pause_s = PAUSE_S
         for left in reversed(range(TRIES)):
             try:
-                reply = self._client.get(path)
+                reply = self._client.request(method, path, json=body)
             except httpx.HTTPError as error:
                 raise unreachable(self.url + path, error) from None
             if reply.status_code in (429, 503) and left:
@@ -146,6 +163,15 @@ class Server:
                 "look at the server's log" if reply.is_server_error else "is it vLLM or SGLang?",
             )
         return reply
+
+
+def _json(url: str, reply: httpx.Response) -> Any:
+    try:
+        return reply.json()
+    except ValueError:
+        raise InputError(
+            "--url", url, f"answers {reply.text[:40]!r}, not JSON", "is it vLLM or SGLang?"
+        ) from None
 
 
 def base_url(url: str) -> str:
