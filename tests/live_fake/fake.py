@@ -495,6 +495,8 @@ class _VllmStream(_Stream):
             choice |= {"text": text, "prompt_token_ids": self.prompt if ids and not self.tokens else None}
         choice["token_ids"] = tokens if ids else None
         self.tokens += tokens
+        if len(self.tokens) >= self.body["max_tokens"]:
+            choice["finish_reason"] = "length"
         yield self._event([choice])
 
     def end(self) -> Iterator[dict[str, Any]]:
