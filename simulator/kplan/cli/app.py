@@ -23,6 +23,7 @@ from kplan.cli import (
     simulate,
     traces,
     validate,
+    verify,
 )
 from kplan.cli.output import print_json
 from kplan.errors import InfeasibleError, InputError, KplanError
@@ -52,6 +53,7 @@ app.command("export")(export.export)
 app.command("profiles")(listing.profiles)
 app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)
+app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
 app.add_typer(policies.app, name="policies")
 app.add_typer(traces.app, name="traces")

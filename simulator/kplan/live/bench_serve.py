@@ -24,31 +24,11 @@ import numpy as np
 from kplan.errors import InputError
 from kplan.live.server import LOCAL
 from kplan.live.workload import F64, I64, Demand
+from kplan.live.workload_flags import Target, sglang_flags, vllm_flags
 
-CHUNK = 16
-"""Tokens of a random prompt that share one seed in the dataset file; each has a number of its own."""
 POLL_S = 0.1
 STOP_S = 10.0
 """Wait for a load generator that was asked to end."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """The server to load.
-
-    Attributes:
-        url: scheme, host and port.
-        engine: ``vllm`` or ``sglang``.
-        model: the name that requests give.
-        tokenizer: name or folder of its tokenizer.
-        api_key: sent with every request.
-    """
-
-    url: str
-    engine: str
-    model: str
-    tokenizer: str
-    api_key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +81,9 @@ def command_of(engine: str, python: Path | None) -> list[str] | None:
     return [str(python), "-m", module, *(["bench", "serve"] if engine == "vllm" else [])]
 
 
-def run_load(command: list[str], target: Target, sent: Demand, load: Mapping[str, Any], limit_s: float) -> Traffic:
+def run_load(
+    command: list[str], target: Target, sent: Demand, load: Mapping[str, Any], limit_s: float
+) -> Traffic:
     """Send the requests and wait for their answers.
 
     Args:
@@ -115,112 +97,22 @@ def run_load(command: list[str], target: Target, sent: Demand, load: Mapping[str
     with tempfile.TemporaryDirectory(prefix="kplan-load-") as name:
         folder = Path(name)
         result = folder / "result.json"
-        flags = (_vllm if target.engine == "vllm" else _sglang)(target, sent, load, folder, result)
+        make = vllm_flags if target.engine == "vllm" else sglang_flags
+        flags = make(target, sent, load, result)
         log = folder / "log.txt"
         _run([*command, *flags], log, _environment(target), limit_s)
         try:
             lines = result.read_text(encoding="utf-8").splitlines()
             record = json.loads(lines[-1])
         except (OSError, ValueError, IndexError):
-            raise InputError("load generator", _last_line(log), "wrote no result", "mend what it says") from None
+            raise InputError(
+                "load generator", _last_line(log), "wrote no result", "mend what it says"
+            ) from None
     return read_result(record, target.engine)
 
 
-def _vllm(target: Target, sent: Demand, load: Mapping[str, Any], folder: Path, result: Path) -> list[str]:
-    flags = [
-        "--backend", "openai", "--base-url", target.url, "--endpoint", "/v1/completions",
-        "--model", target.model, "--tokenizer", target.tokenizer, "--num-prompts", str(len(sent)),
-        "--temperature", "0", "--disable-tqdm", "--ready-check-timeout-sec", "0", "--seed", "0",
-        "--save-result", "--save-detailed", "--result-dir", str(result.parent),
-        "--result-filename", result.name,
-    ]  # fmt: skip
-    if target.api_key:
-        flags += ["--header", f"Authorization=Bearer {target.api_key}"]
-    if sent.concurrency is not None:
-        flags += ["--max-concurrency", str(sent.concurrency)]
-    dataset = folder / "requests.jsonl"
-    flags += ["--dataset-path", str(dataset)]
-    if sent.prompts is None:
-        _write_lines(dataset, _timed(sent))
-        return [*flags, "--dataset-name", "timed_trace", "--timed-trace-chunk-hash-size", str(CHUNK)]
-    rows = zip(_texts(sent), sent.output_len.tolist(), strict=True)
-    _write_lines(dataset, [{"prompt": text, "output_tokens": tokens} for text, tokens in rows])
-    flags += ["--dataset-name", "custom", "--custom-output-len", "-1", "--skip-chat-template"]
-    return [*flags, "--disable-shuffle", "--ignore-eos", *_rate(sent, load, bursts=True)]
-
-
-def takes(engine: str, sent: Demand) -> bool:
-    """Whether the engine's load generator can send these requests: texts, or vLLM's of any length."""
-    if sent.prompts is None:
-        return engine == "vllm"
-    return all(one.text is not None for one in sent.prompts)
-
-
-def _texts(sent: Demand) -> list[str]:
-    assert sent.prompts is not None
-    return [one.text or "" for one in sent.prompts]
-
-
-def _timed(sent: Demand) -> list[dict[str, Any]]:
-    """Requests of random tokens at their moments; no two share a beginning."""
-    at = np.zeros(len(sent)) if sent.arrival_s is None else sent.arrival_s
-    counts = -(-sent.prompt_len // CHUNK)
-    last = np.cumsum(counts)
-    return [
-        {
-            "timestamp": float(when),
-            "input_length": int(prompt),
-            "output_length": int(output),
-            "hash_ids": list(range(int(end - count), int(end))),
-        }
-        for when, prompt, output, end, count in zip(
-            at, sent.prompt_len, sent.output_len, last, counts, strict=True
-        )
-    ]
-
-
-def _rate(sent: Demand, load: Mapping[str, Any], *, bursts: bool) -> list[str]:
-    """Flags of an open loop. Raises InputError for arrivals that the generator does not draw."""
-    if sent.concurrency is not None:
-        return []
-    arrivals, burstiness = load["arrivals"], load["burstiness"]
-    if arrivals == "ramp" or load.get("replay") is not None or (not bursts and burstiness != 1.0):
-        raise InputError(
-            "--prompts", "given", "the load generator sends texts at a steady rate only",
-            "leave --prompts out" if bursts else "plan for Poisson arrivals or --concurrency",
-        )  # fmt: skip
-    flags = ["--request-rate", repr(float(load["qps"]))]
-    if not bursts:
-        return flags
-    return [*flags, "--burstiness", "inf" if arrivals == "constant" else repr(float(burstiness))]
-
-
-def _sglang(target: Target, sent: Demand, load: Mapping[str, Any], folder: Path, result: Path) -> list[str]:
-    dataset = folder / "requests.jsonl"
-    rows = zip(_texts(sent), sent.output_len.tolist(), strict=True)
-    _write_lines(
-        dataset,
-        [{"messages": [{"role": "user", "content": text}], "max_tokens": tokens} for text, tokens in rows],
-    )
-    flags = [
-        "--backend", "sglang-oai-chat", "--base-url", target.url, "--model", target.model,
-        "--tokenizer", target.tokenizer, "--dataset-name", "openai", "--dataset-path", str(dataset),
-        "--num-prompts", str(len(sent)), "--temperature", "0", "--disable-tqdm", "--warmup-requests", "0",
-        "--seed", "0", "--output-file", str(result), "--output-details",
-    ]  # fmt: skip
-    if target.api_key:
-        flags += ["--header", f"Authorization=Bearer {target.api_key}"]
-    if sent.concurrency is not None:
-        flags += ["--max-concurrency", str(sent.concurrency)]
-    return [*flags, *_rate(sent, load, bursts=False)]
-
-
-def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
 def _environment(target: Target) -> dict[str, str]:
-    """That of the generator: no proxy before a server of this machine, and the same random tokens every time."""
+    """That of the generator: no proxy before a server of this machine, the same random tokens every time."""
     own = {"PYTHONHASHSEED": "0"}
     if httpx.URL(target.url).host in LOCAL:
         own |= dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(sorted(LOCAL)))
@@ -242,7 +134,7 @@ def _run(command: list[str], log: Path, environment: dict[str, str], limit_s: fl
             while process.poll() is None:
                 if time.monotonic() > end:
                     raise InputError(
-                        "--limit-s", f"{limit_s:.0f} s left for the load", "the requests were not done by then",
+                        "--limit-s", f"{limit_s:.0f} s left for the load", "its requests were not done",
                         "raise it, or send fewer --requests",
                     )  # fmt: skip
                 time.sleep(POLL_S)

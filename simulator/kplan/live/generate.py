@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import httpx
 
@@ -29,6 +29,18 @@ GRACE_S = 60.0
 """What requests in flight get when the time is over."""
 _TURNED_AWAY = (429, 503)
 _UNUSABLE = (400, 413, 422)
+
+
+class Pace(Protocol):
+    """When requests are sent."""
+
+    def clients(self) -> int:
+        """Requests in flight at most."""
+        ...
+
+    def starts(self) -> Iterator[float]:
+        """Second at which each next request may begin."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -141,7 +153,7 @@ def drive(
     dialect: Dialect,
     prompts: Sequence[Prompt],
     sampling: Sampling,
-    load: Closed | Open,
+    load: Pace,
     take: Callable[[Answer], None],
     *,
     limits: Limits = Limits(),
@@ -175,7 +187,7 @@ class _Run:
         self.url, self.dialect, self.sampling, self.limits, self.take = url, dialect, sampling, limits, take
         self.driven = Driven()
 
-    async def all(self, prompts: Sequence[Prompt], load: Closed | Open, api_key: str | None) -> None:
+    async def all(self, prompts: Sequence[Prompt], load: Pace, api_key: str | None) -> None:
         options = client_options(self.url, api_key, self.limits.silence_s)
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         jobs = zip(prompts, load.starts(), strict=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -143,7 +143,6 @@ class Measurements:
     accepted_at: tuple[float, ...]
     static_k: bool
     draft_k: int | None
-    step_log: F64 | None = field(default=None, compare=False)
 
 
 def tolerances(given: str | None) -> dict[str, float]:
@@ -179,17 +178,20 @@ def judge(
     )
 
 
-def measurements(window: Window, traffic: Traffic, clients: int | None) -> Measurements:
+def measurements(
+    window: Window, traffic: Traffic, clients: int | None, step_s: F64 | None = None
+) -> Measurements:
     """The figures of a window of the server's counters, and of what the load generator saw in it.
 
     Args:
         clients: of a closed loop; None in an open one.
+        step_s: (m,) seconds of its steps that decode, of a step log.
     """
     spread = Spread(traffic, clients)
     figures: dict[str, Measure] = {}
     steps = window.grown("emissions")
     drafts = window.grown("drafts") if window.has("drafts") else 0.0
-    per_step = spread.relative(traffic.output_len - 1.0, traffic.chunks.astype(np.float64))
+    per_step = spread.relative((traffic.output_len - 1).astype(np.float64), traffic.chunks.astype(np.float64))
     if steps > 0:
         tokens = window.grown("output_tokens") - window.grown("ttft_requests")
         figures["acceptance_length"] = _scaled(tokens / steps, per_step)
@@ -199,13 +201,15 @@ def measurements(window: Window, traffic: Traffic, clients: int | None) -> Measu
         sums = float(traffic.decode_s.sum()), float(traffic.chunks.sum())
         figures["itl_ms"] = _scaled(1e3 * sums[0] / sums[1], seconds) if sums[1] else Measure(0.0, None)
     figures |= _of_requests(traffic, spread)
-    busy = spread.relative(traffic.ttft_s + traffic.decode_s, np.ones(len(traffic)))
+    busy = spread.relative(traffic.ttft_s + traffic.decode_s, np.ones(len(traffic), np.float64))
     if window.has("steps") and window.grown("steps") > 0:
         figures["mean_batch"] = _scaled(
             (steps + window.grown("ttft_requests")) / window.grown("steps"), 0.0 if clients == 1 else busy
         )
     if window.has("preemptions"):
         figures["preemptions"] = Measure(window.grown("preemptions") / len(traffic), 0.0)
+    if step_s is not None:
+        figures["step_median_ms"] = _median(1e3 * step_s)
     accepted_at: tuple[float, ...] = ()
     static, longest = True, None
     if drafts > 0 and window.has("draft_tokens"):
@@ -226,11 +230,20 @@ def _of_requests(traffic: Traffic, spread: Spread) -> dict[str, Measure]:
     if len(tpot):
         figures["tpot_ms"] = spread.mean(1e3 * tpot, later)
     figures["ttft_ms"] = spread.mean(1e3 * traffic.ttft_s, np.ones(len(traffic), np.bool_))
-    served = spread.relative(
-        traffic.output_len.astype(np.float64), traffic.ttft_s + traffic.decode_s
-    )
+    served = spread.relative(traffic.output_len.astype(np.float64), traffic.ttft_s + traffic.decode_s)
     figures["output_tok_s"] = _scaled(float(traffic.output_len.sum()) / traffic.duration_s, served)
     return figures
+
+
+def _median(values: F64) -> Measure:
+    """Median, with the half width of its interval from the medians of consecutive blocks."""
+    blocks = min(MOST_BLOCKS, len(values) // FEWEST_BLOCKS)
+    middle = float(np.median(values))
+    if blocks < FEWEST_BLOCKS:
+        return Measure(middle, None)
+    medians = np.array([np.median(block) for block in np.array_split(values, blocks)])
+    error = float(np.std(medians, ddof=1)) / np.sqrt(blocks)
+    return Measure(middle, float(stdtrit(blocks - 1, 0.975)) * float(error))
 
 
 def _scaled(value: float, relative: float | None) -> Measure:

@@ -59,7 +59,7 @@ class Chances:
         )
 
     @classmethod
-    def from_counts(cls, accepted_at: Sequence[float], offered: float) -> Chances:
+    def from_counts(cls, accepted_at: Sequence[float] | NDArray[np.float64], offered: float) -> Chances:
         """Of a server's shares by position (K,), none above the one before."""
         shares = np.array([1.0, *accepted_at])
         above = shares[:-1]

@@ -84,7 +84,7 @@ class Forecast:
         self._traces = [acceptance_of(plan, self._sent, number) for number in range(replications)]
         self._own = [chances_of(trace, self._k) for trace in self._traces]
 
-    def run(self, under: Under = Under()) -> Predicted:  # noqa: B008  # frozen
+    def run(self, under: Under = Under()) -> Predicted:
         """Simulate the load, once for every draw of acceptance."""
         setup = self._plan.setup
         spec = under.spec or self._plan.spec
@@ -122,11 +122,12 @@ class Forecast:
             trace_at=trace.offsets[:-1],
             unit_arrival_s=np.zeros(n) if sent.arrival_s is None else sent.arrival_s,
             # the compiled engine takes arrays that can be written
-            traces=Traces(np.require(trace.acc, requirements=["C", "W"]), np.require(drafted, requirements=["C", "W"])),
+            traces=Traces(
+                np.require(trace.acc, requirements=["C", "W"]), np.require(drafted, requirements=["C", "W"])
+            ),
             trace=trace,
             recorded_k=trace.recorded_k,
             proposers=(self._plan.setup.scenario.proposer,),
-            prefix=None if self._plan.setup.log is None else self._plan.setup.log.first(n).prefix,
         )
 
 

@@ -140,7 +140,7 @@ def _scenario(plan: Plan, files: Files) -> tuple[Scenario, list[str]]:
     if replicas > 1:
         if asked.replay is not None and asked.qps is None:
             raise InputError(
-                "plan", f"{replicas} replicas of {asked.replay}", "one server cannot be given a share of a log",
+                "plan", f"{replicas} replicas of {asked.replay}", "one server gets no share of a log",
                 "plan with --replicas 1, or with --qps",
             )  # fmt: skip
         notes.append(f"the plan has {replicas} replicas: this server is given one replica's share")
@@ -161,7 +161,9 @@ def _file(flag: str, given: Path | None, name: str, digest: str | None, folder: 
     places = [given] if given is not None else [folder / name, Path(name)]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
-        raise InputError(flag, str(places[0]), "the plan was made with it, and it is not there", f"{flag} FILE")
+        raise InputError(
+            flag, str(places[0]), "the plan was made with it, and it is not there", f"{flag} FILE"
+        )
     if digest is not None and file_digest(found) != digest:
         raise InputError(flag, str(found), "it is not the file that the plan was made with", f"{flag} FILE")
     return found
