@@ -176,7 +176,7 @@ def _positions(pairs: Sequence[tuple[float, float]]) -> go.Figure | None:
 def _footer(found: Verification) -> str:
     made_with = ", ".join(f"{name} {value}" for name, value in found.versions.items())
     return (
-        f'<footer class="quiet">Measured on {escape(found.server.engine)} in {found.duration_s:.1f} s, sent by '
-        f"{escape(found.generator)}; predicted by simulation of the same requests, plan "
+        f'<footer class="quiet">Measured on {escape(found.server.engine)} in {found.duration_s:.1f} s, '
+        f"sent by {escape(found.generator)}; predicted by simulation of the same requests, plan "
         f"{escape(found.plan.scenario_hash)}. {escape(made_with)}.</footer>"
     )
