@@ -1,4 +1,4 @@
-"""Plans to verify, and servers that are kplan's own simulation: what they count is known to the last token."""
+"""Plans to verify, and servers that are kplan's own simulation."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from kplan.engine import Traces
 from kplan.engine.state import STEPS
 from kplan.live import Window
 from kplan.live.bench_serve import Traffic
-from kplan.live.judge import Measurements, measurements
-from kplan.live.judge_accept import Chances, chances_of, reshaped
+from kplan.live.judge import TOLERANCES, Figure, Measurements, judge, measurements
+from kplan.live.judge_accept import chances_of, reshaped
+from kplan.live.judge_cause import Attribution, attribute
+from kplan.live.judge_predict import Forecast, Predicted
 from kplan.live.metrics import read_metrics
-from kplan.live.workload import Demand, Files, Planned, acceptance_of, planned
+from kplan.live.workload import Demand, Files, Planned, acceptance_of, demand, planned
 from kplan.registry import parse_policy
 from kplan.simulate import Drawn, on_calibration, run_fleet
 
@@ -104,9 +106,10 @@ def serve(plan: Planned, sent: Demand, truth: Truth = Truth()) -> tuple[Window, 
     """Counters and requests of a server that is the simulation, on acceptance that no prediction drew."""
     trace = acceptance_of(plan, sent, OTHER_DRAW)
     k = max(plan.largest_k, 1)
+    if truth.policy is not None:
+        k = int(truth.policy.partition(":")[2])
     if truth.shift:
-        own = chances_of(trace, k)
-        trace = reshaped(trace, own, own.shifted(truth.shift), OTHER_DRAW)
+        trace = reshaped(trace, chances_of(trace, k).shifted(truth.shift), OTHER_DRAW)
     setup = plan.setup
     if truth.slower != 1.0:
         setup = on_calibration(setup, plan.calibration.slower(truth.slower))
@@ -134,7 +137,10 @@ def serve(plan: Planned, sent: Demand, truth: Truth = Truth()) -> tuple[Window, 
         duration_s=float(rows["finish_s"].max() - rows["arrival_s"].min()),
         source="simulation",
     )
-    drafts, drafted_tokens = int(machine.k_steps[1:].sum()), int(np.arange(k + 1) @ machine.k_steps[: k + 1])
+    drafts, drafted_tokens = (
+        int(machine.k_steps[1:].sum()),
+        int(np.arange(len(machine.k_steps)) @ machine.k_steps),
+    )
     at = chances_of(trace, k).accepted_at * drafts
     counts = {
         "spec_decode_num_drafts_total": drafts,
@@ -158,12 +164,23 @@ def serve(plan: Planned, sent: Demand, truth: Truth = Truth()) -> tuple[Window, 
     return Window(nothing, after), traffic
 
 
-def measured(plan: Planned, sent: Demand, truth: Truth = Truth()) -> tuple[Measurements, Traffic]:
-    """What such a server is measured to do."""
+@dataclass(frozen=True)
+class Held:
+    """A plan held against such a server."""
+
+    figures: dict[str, Figure]
+    attribution: Attribution
+    measured: Measurements
+    predicted: Predicted
+
+
+def hold(plan: Planned, truth: Truth = Truth(), requests: int = 400) -> Held:
+    """Predicted, measured and judged at the default tolerances."""
+    sent = demand(plan, requests, None)
     window, traffic = serve(plan, sent, truth)
-    return measurements(window, traffic, sent.concurrency), traffic
-
-
-def chances(*hazard: float, offered: float = 1.0) -> Chances:
-    """Those of a head, by position."""
-    return Chances(np.array(hazard), offered)
+    forecast = Forecast(plan, sent, traffic)
+    predicted = forecast.run()
+    measured = measurements(window, traffic, sent.concurrency, predicted.ttft_s)
+    found = attribute(forecast, predicted, measured, TOLERANCES, k_changes=plan.k_changes, spec=plan.spec)
+    figures = {one.name: one for one in judge(predicted.figures, measured.figures, TOLERANCES)}
+    return Held(figures, found, measured, predicted)

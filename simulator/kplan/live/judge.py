@@ -15,6 +15,8 @@ from kplan.live.bench_serve import Traffic
 from kplan.live.metrics import Window
 from kplan.live.workload import F64
 
+NEARLY = 0.005
+"""Drafts of a mean this near a whole number are taken to be all as long; a lookup's last ones are shorter."""
 MOST_BLOCKS, FEWEST_BLOCKS = 20, 5
 """Blocks of neighbouring requests that an interval rests on: bounds."""
 TOLERANCES: Mapping[str, float] = MappingProxyType(
@@ -135,14 +137,12 @@ class Measurements:
     Attributes:
         figures: by name; those that it does not count are left out.
         accepted_at: (K,) share of the drafts whose position 1..K was accepted; empty when it does not say.
-        static_k: every draft was as long as the longest, so that the shares need no correction.
-        draft_k: longest draft that its counters know; None when they do not say.
+        k: the one K of (nearly) every draft; None where it changed, or the server does not say.
     """
 
     figures: Mapping[str, Measure]
     accepted_at: tuple[float, ...]
-    static_k: bool
-    draft_k: int | None
+    k: int | None
 
 
 def tolerances(given: str | None) -> dict[str, float]:
@@ -179,12 +179,13 @@ def judge(
 
 
 def measurements(
-    window: Window, traffic: Traffic, clients: int | None, step_s: F64 | None = None
+    window: Window, traffic: Traffic, clients: int | None, expected_ttft_s: F64, step_s: F64 | None = None
 ) -> Measurements:
     """The figures of a window of the server's counters, and of what the load generator saw in it.
 
     Args:
         clients: of a closed loop; None in an open one.
+        expected_ttft_s: (n,) predicted; what all clients' first requests wait for each other is no chance.
         step_s: (m,) seconds of its steps that decode, of a step log.
     """
     spread = Spread(traffic, clients)
@@ -197,10 +198,10 @@ def measurements(
         figures["acceptance_length"] = _scaled(tokens / steps, per_step)
         seconds = spread.relative(traffic.decode_s, traffic.chunks.astype(np.float64))
         figures["step_ms"] = _scaled(1e3 * window.grown("emission_s") / steps, seconds)
-        figures["draft_share"] = Measure(drafts / steps, 0.0)
+        figures["draft_share"] = _share(drafts / steps, tokens / steps, per_step)
         sums = float(traffic.decode_s.sum()), float(traffic.chunks.sum())
         figures["itl_ms"] = _scaled(1e3 * sums[0] / sums[1], seconds) if sums[1] else Measure(0.0, None)
-    figures |= _of_requests(traffic, spread)
+    figures |= _of_requests(traffic, spread, expected_ttft_s)
     busy = spread.relative(traffic.ttft_s + traffic.decode_s, np.ones(len(traffic), np.float64))
     if window.has("steps") and window.grown("steps") > 0:
         figures["mean_batch"] = _scaled(
@@ -211,25 +212,35 @@ def measurements(
     if step_s is not None:
         figures["step_median_ms"] = _median(1e3 * step_s)
     accepted_at: tuple[float, ...] = ()
-    static, longest = True, None
+    k = None
     if drafts > 0 and window.has("draft_tokens"):
         drafted = window.grown("draft_tokens") / drafts
         figures["drafted"] = Measure(drafted, 0.0)
         by = window.grown_by("accepted_per_position", "position")
         accepted_at = tuple(by[at] / drafts for at in sorted(by, key=int))
-        longest = len(accepted_at)
-        static = abs(drafted - longest) < 1e-9
-    return Measurements(figures, accepted_at, static, longest)
+        if abs(drafted - round(drafted)) < NEARLY:
+            k = round(drafted)
+            accepted_at = accepted_at[:k]
+    return Measurements(figures, accepted_at, k)
 
 
-def _of_requests(traffic: Traffic, spread: Spread) -> dict[str, Measure]:
+def _share(share: float, tokens_per_step: float, relative: float | None) -> Measure:
+    """Share of the steps that drafted; where not all did, it is as uncertain as the tokens they gained."""
+    if share in (0.0, 1.0):
+        return Measure(share, 0.0)
+    gain = max(tokens_per_step - 1.0, 1e-9) / tokens_per_step
+    return _scaled(share, None if relative is None else relative / gain)
+
+
+def _of_requests(traffic: Traffic, spread: Spread, expected_ttft_s: F64) -> dict[str, Measure]:
     """Figures that clients see."""
     figures: dict[str, Measure] = {}
     later = traffic.output_len > 1
     tpot = traffic.decode_s[later] / (traffic.output_len[later] - 1)
     if len(tpot):
         figures["tpot_ms"] = spread.mean(1e3 * tpot, later)
-    figures["ttft_ms"] = spread.mean(1e3 * traffic.ttft_s, np.ones(len(traffic), np.bool_))
+    waited = spread.relative(traffic.ttft_s, expected_ttft_s)
+    figures["ttft_ms"] = _scaled(1e3 * float(traffic.ttft_s.mean()), waited)
     served = spread.relative(traffic.output_len.astype(np.float64), traffic.ttft_s + traffic.decode_s)
     figures["output_tok_s"] = _scaled(float(traffic.output_len.sum()) / traffic.duration_s, served)
     return figures

@@ -12,6 +12,8 @@ from kplan.acceptance import ProposerTrace
 from kplan.acceptance.adapt import expit, logit
 from kplan.rng import stream
 
+ROUNDS = 4
+"""Corrections of the aim."""
 _HALVINGS = 40
 _WIDEST = 12.0
 
@@ -92,23 +94,36 @@ def chances_of(trace: ProposerTrace, k: int) -> Chances:
     return Chances.from_counts(accepted / max(drafts, 1), drafts / max(steps, 1))
 
 
-def reshaped(trace: ProposerTrace, own: Chances, other: Chances, number: int) -> ProposerTrace:
-    """A trace that accepts ``other`` where it accepted ``own``, position by position.
+def reshaped(trace: ProposerTrace, wanted: Chances, number: int) -> ProposerTrace:
+    """A trace that accepts what is ``wanted`` along its walk with K drafts.
 
     A draft that has become less likely is kept with the quotient of the chances; one that has become more
     likely is made right with what is missing to it. Requests and stretches that accept more than others
-    still do.
+    still do. Positions are moved, and the walk visits them unevenly: the aim is corrected by what it reached.
 
     Args:
-        own: (K,) chances of ``trace``; other: (k,) chances that it is to have, k up to K.
+        wanted: (K,) chances.
         number: of the draw.
     """
-    rng = stream(number, "measured acceptance")
+    own = aim = chances_of(trace, len(wanted.hazard))
+    moved = trace
+    for round_ in range(ROUNDS):
+        reached = chances_of(moved, len(wanted.hazard)) if round_ else own
+        aim = Chances(
+            expit(logit(aim.hazard) + logit(wanted.hazard) - logit(reached.hazard)),
+            float(np.clip(aim.offered * wanted.offered / max(reached.offered, 1e-9), 0.0, 1.0)),
+        )
+        moved = _moved(trace, own, aim, stream(number, "measured acceptance"))
+    return moved
+
+
+def _moved(trace: ProposerTrace, own: Chances, other: Chances, rng: np.random.Generator) -> ProposerTrace:
+    """One pass of :func:`reshaped`: what was accepted with chance ``own`` now is with ``other``."""
     before = trace.acc.astype(np.int64) - 1
     after = np.zeros(len(before), np.int64)
     alive = np.ones(len(before), np.bool_)
     for depth, want in enumerate(other.hazard):
-        have = own.hazard[min(depth, len(own.hazard) - 1)]
+        have = own.hazard[depth]
         draw = rng.random(len(before))
         kept = draw * have < want
         mended = draw * (1.0 - have) < want - have

@@ -115,7 +115,7 @@ class _Search:
     ) -> None:
         self._forecast, self._planned, self._measured, self._bounds = forecast, planned, measured, bounds
         self._chances = measured_chances(planned, measured, k_changes=k_changes)
-        self._seen = _seen_policy(planned, measured, bounds, spec)
+        self._seen = _seen_policy(planned, measured, bounds, spec, forecast.most_k)
         self._step = "step_median_ms" if "step_median_ms" in measured.figures else "step_ms"
         known = {
             Cause.ACCEPTANCE: self._chances is not None,
@@ -160,7 +160,7 @@ def measured_chances(planned: Predicted, measured: Measurements, *, k_changes: b
         return None
     own = Chances(planned.chances.hazard, min(share.value, 1.0))
     if measured.accepted_at:
-        if measured.static_k:
+        if measured.k is not None:
             return Chances.from_counts(measured.accepted_at, own.offered)
         return own.with_first(measured.accepted_at[0])
     length = measured.figures.get("acceptance_length")
@@ -170,16 +170,16 @@ def measured_chances(planned: Predicted, measured: Measurements, *, k_changes: b
 
 
 def _seen_policy(
-    planned: Predicted, measured: Measurements, bounds: Mapping[str, float], spec: PolicySpec
+    planned: Predicted, measured: Measurements, bounds: Mapping[str, float], spec: PolicySpec, most_k: int
 ) -> PolicySpec | None:
-    """The one K that the server drafts, where that is not what was predicted; None otherwise."""
+    """The one K that the server drafts, where that is not what was predicted; None otherwise, and where it
+    lies above all that the plan priced."""
     drafted, expected = measured.figures.get("drafted"), planned.figures.get("drafted")
     if drafted is None or expected is None or abs(drafted.value / expected - 1.0) <= bounds["k"]:
         return None
-    k = round(drafted.value)
-    if not measured.static_k or k < 1:
+    if measured.k is None or measured.k > most_k:
         return None
-    seen = parse_policy(f"fixed:{k}")
+    seen = parse_policy(f"fixed:{measured.k}")
     return None if seen == spec else seen
 
 
@@ -189,6 +189,6 @@ def _k_of(spec: PolicySpec | None) -> int | None:
 
 def positions(predicted: Chances, measured: Measurements) -> tuple[tuple[float, float], ...]:
     """(predicted, measured) share of drafts accepted up to each position; the first alone where K changes."""
-    shown = len(measured.accepted_at) if measured.static_k else min(1, len(measured.accepted_at))
+    shown = min(1, len(measured.accepted_at)) if measured.k is None else measured.k
     pairs = zip(np.asarray(predicted.accepted_at).tolist(), measured.accepted_at[:shown], strict=False)
     return tuple(pairs)

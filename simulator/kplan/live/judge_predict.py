@@ -13,7 +13,7 @@ from kplan.engine.state import STEPS
 from kplan.engine.state import Steps as StepRows
 from kplan.live.bench_serve import Traffic
 from kplan.live.judge_accept import Chances, chances_of, reshaped
-from kplan.live.workload import Demand, Planned, acceptance_of
+from kplan.live.workload import F64, Demand, Planned, acceptance_of
 from kplan.registry import PolicySpec
 from kplan.simulate import Drawn, Setup, on_calibration, run_fleet
 
@@ -43,12 +43,13 @@ class Predicted:
     Attributes:
         chances: what is accepted, over the steps simulated at the largest K.
         duration_s: from the first request to the last token.
-        step_median_ms: of steps that decode.
+        ttft_s: (n,) of each request, in the order of the demand.
     """
 
     figures: Mapping[str, float]
     chances: Chances
     duration_s: float
+    ttft_s: F64
 
 
 class Forecast:
@@ -73,6 +74,7 @@ class Forecast:
             if arrival is not None and traffic.start_s is not None:
                 arrival = traffic.start_s
         order = np.arange(len(sent)) if arrival is None else np.argsort(arrival, kind="stable")
+        self._order = order
         self._sent = replace(
             sent,
             prompt_len=prompt[order],
@@ -82,7 +84,11 @@ class Forecast:
         )
         self._k = max(plan.largest_k, 1)
         self._traces = [acceptance_of(plan, self._sent, number) for number in range(replications)]
-        self._own = [chances_of(trace, self._k) for trace in self._traces]
+
+    @property
+    def most_k(self) -> int:
+        """Drafts up to which steps are priced."""
+        return self._plan.setup.scenario.max_k
 
     def run(self, under: Under = Under()) -> Predicted:
         """Simulate the load, once for every draw of acceptance."""
@@ -90,28 +96,30 @@ class Forecast:
         spec = under.spec or self._plan.spec
         if under.slower != 1.0:
             setup = on_calibration(setup, self._plan.calibration.slower(under.slower))
-        found, chances, seconds = [], [], []
+        found, chances, seconds, ttft_s = [], [], [], np.zeros(len(self._sent))
         for number, trace in enumerate(self._traces):
             if under.acceptance is not None:
-                trace = reshaped(trace, self._own[number], under.acceptance, number)
-            figures, duration_s = self._once(setup, spec, trace)
+                trace = reshaped(trace, under.acceptance, number)
+            fleet, log = self._once(setup, spec, trace)
+            figures, duration_s = _figures(fleet, log)
             found.append(figures)
+            ttft_s[self._order] += fleet.requests["first_token_s"] - fleet.requests["arrival_s"]
             chances.append(chances_of(trace, self._k))
             seconds.append(duration_s)
         means = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
-        return Predicted(means, Chances.mean(chances), float(np.mean(seconds)))
+        return Predicted(means, Chances.mean(chances), float(np.mean(seconds)), ttft_s / len(self._traces))
 
-    def _once(self, setup: Setup, spec: PolicySpec, trace: ProposerTrace) -> tuple[dict[str, float], float]:
-        medians: list[StepRows] = []
+    def _once(self, setup: Setup, spec: PolicySpec, trace: ProposerTrace) -> tuple[Fleet, StepRows]:
+        log: list[StepRows] = []
         fleet, _ = run_fleet(
             setup,
             spec,
             self._drawn(trace),
             qps=None if self._sent.arrival_s is None else 1.0,
-            record=lambda _, steps: medians.append(steps.copy()),
+            record=lambda _, steps: log.append(steps.copy()),
             whole=True,
         )
-        return _figures(fleet, np.concatenate(medians))
+        return fleet, np.concatenate(log)
 
     def _drawn(self, trace: ProposerTrace) -> Drawn:
         sent, n = self._sent, len(self._sent)

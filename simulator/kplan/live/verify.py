@@ -133,10 +133,10 @@ def verify(
     log_at = size_of(settings.step_log)
     window, traffic = _measured(server, info, ready, sent, settings, end_s)
     step_s = None if settings.step_log is None else read_step_log(settings.step_log, log_at)
-    measured = measurements(window, traffic, sent.concurrency, step_s)
     tell("judging what came")
     forecast = Forecast(ready, sent, traffic)
     predicted = forecast.run()
+    measured = measurements(window, traffic, sent.concurrency, predicted.ttft_s, step_s)
     attribution = attribute(
         forecast, predicted, measured, settings.bounds, k_changes=ready.k_changes, spec=ready.spec
     )
@@ -162,7 +162,7 @@ def _affordable(
     Raises:
         InputError: the requests asked for, or FEWEST of them, take longer than the limit.
     """
-    n = settings.requests or requests_by_default(ready, prompts)
+    n = settings.requests or requests_by_default(ready, prompts, settings.bounds["acceptance"])
     sent = demand(ready, n, prompts)
     expected_s = Forecast(ready, sent, replications=1).run().duration_s
     if expected_s <= SHARE * settings.limit_s:
@@ -220,7 +220,7 @@ def _notes(
             "the prompts were random tokens: what is accepted on them need not be what your requests accept; "
             "give --prompts"
         )
-    if measured.accepted_at and not measured.static_k:
+    if measured.accepted_at and measured.k is None:
         notes.append(
             "K changed from step to step: the server counts accepted drafts by position, not those drafted, "
             "so only the first position is compared"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kplan.acceptance import ProposerTrace
+from kplan.acceptance import ProposerTrace, walk
 from kplan.acceptance.columns import pack
 from kplan.config.plan import Plan
 from kplan.config.scenario import Scenario, make_scenario
@@ -27,6 +27,8 @@ F64 = NDArray[np.float64]
 
 MOST_REQUESTS = 20_000
 """Most requests that are sent."""
+PROBED, SIGMAS = 400, 2.5
+"""Requests whose spread decides how many are sent, and half an interval over the standard error."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ def _scenario(plan: Plan, files: Files) -> tuple[Scenario, list[str]]:
     asked, replicas, notes = plan.question, plan.answer.replicas, list[str]()
     values: dict[str, Any] = asked.model_dump(exclude={"replay_hash", "traces_hash", "replicas"})
     values = {key: value for key, value in values.items() if value not in (None, {})}
+    if asked.qps is None or asked.replay is not None:  # clients and logs have arrivals of their own
+        values = {key: value for key, value in values.items() if key not in ("arrivals", "burstiness")}
     values |= {"policy": plan.answer.policy, "replicas": 1, "replications": 1}
     if asked.qps is not None:
         values["qps"] = asked.qps / replicas
@@ -169,9 +173,18 @@ def _file(flag: str, given: Path | None, name: str, digest: str | None, folder: 
     return found
 
 
-def requests_by_default(plan: Planned, prompts: tuple[Prompt, ...] | None) -> int:
-    """Requests sent when the user does not say: those a simulation would take, and every prompt once."""
-    wanted = min(default_requests(plan.setup), MOST_REQUESTS)
+def requests_by_default(plan: Planned, prompts: tuple[Prompt, ...] | None, tolerance: float) -> int:
+    """Requests sent when the user does not say.
+
+    Those a simulation would take, more where tokens per step differ so much between requests that their mean
+    would not be known to ``tolerance``, and every prompt at most once.
+    """
+    drawn = draw_requests(plan.setup, PROBED, plan.setup.scenario.seed)
+    seen = walk(drawn.trace, plan.largest_k)
+    left = seen.request_tokens - seen.acceptance_length * seen.request_steps
+    spread = float(np.sqrt(np.mean(np.square(left))) / max(seen.request_tokens.mean(), 1e-9))
+    known = int((SIGMAS * spread / tolerance) ** 2)
+    wanted = min(max(default_requests(plan.setup), known), MOST_REQUESTS)
     return wanted if prompts is None else min(wanted, len(prompts))
 
 
