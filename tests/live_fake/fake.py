@@ -194,7 +194,8 @@ class FakeServer:
             self.counts["step_tokens"] += drafted + 1
             self.counts["output_tokens"] += emitted
             if decoding:
-                self.counts["emissions"] += 1
+                # vLLM samples the gap once a step, SGLang once a token
+                self.counts["emissions"] += 1 if self.engine.name == "vllm" else emitted
                 self.counts["emission_s"] += step_s
             if drafted:
                 self.counts["drafts"] += 1
