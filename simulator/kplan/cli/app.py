@@ -21,6 +21,7 @@ from kplan.cli import (
     recommend,
     search,
     simulate,
+    steplog,
     traces,
     validate,
 )
@@ -54,6 +55,7 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)
 app.command("bench")(bench.bench)
 app.add_typer(policies.app, name="policies")
+app.add_typer(steplog.app, name="steplog")
 app.add_typer(traces.app, name="traces")
 
 
