@@ -22,6 +22,7 @@ from kplan.cli import (
     record,
     search,
     simulate,
+    steplog,
     traces,
     validate,
     verify,
@@ -58,6 +59,7 @@ app.command("validate")(validate.validate)
 app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
 app.add_typer(policies.app, name="policies")
+app.add_typer(steplog.app, name="steplog")
 app.add_typer(traces.app, name="traces")
 
 
