@@ -18,7 +18,7 @@ from kplan.live.judge_accept import chances_of, reshaped
 from kplan.live.judge_cause import Attribution, attribute
 from kplan.live.judge_predict import Forecast, Predicted
 from kplan.live.metrics import read_metrics
-from kplan.live.workload import Demand, Files, Planned, acceptance_of, demand, planned
+from kplan.live.workload import F64, Demand, Files, Planned, acceptance_of, demand, planned
 from kplan.registry import parse_policy
 from kplan.simulate import Drawn, on_calibration, run_fleet
 
@@ -102,8 +102,9 @@ class Truth:
     policy: str | None = None
 
 
-def serve(plan: Planned, sent: Demand, truth: Truth = Truth()) -> tuple[Window, Traffic]:
-    """Counters and requests of a server that is the simulation, on acceptance that no prediction drew."""
+def serve(plan: Planned, sent: Demand, truth: Truth = Truth()) -> tuple[Window, Traffic, F64]:
+    """Counters, requests and step times of a server that is the simulation, on acceptance that no prediction
+    drew."""
     trace = acceptance_of(plan, sent, OTHER_DRAW)
     k = max(plan.largest_k, 1)
     if truth.policy is not None:
@@ -125,7 +126,15 @@ def serve(plan: Planned, sent: Demand, truth: Truth = Truth()) -> tuple[Window, 
         proposers=(setup.scenario.proposer,),
     )
     spec = plan.spec if truth.policy is None else parse_policy(truth.policy)
-    fleet, _ = run_fleet(setup, spec, drawn, qps=None if sent.arrival_s is None else 1.0, whole=True)
+    log: list[Any] = []
+    fleet, _ = run_fleet(
+        setup,
+        spec,
+        drawn,
+        qps=None if sent.arrival_s is None else 1.0,
+        record=lambda _, steps: log.append(steps.copy()),
+        whole=True,
+    )
     rows, machine = fleet.requests, fleet.replicas[0].machine
     traffic = Traffic(
         start_s=rows["arrival_s"] - rows["arrival_s"].min(),
@@ -161,7 +170,9 @@ def serve(plan: Planned, sent: Demand, truth: Truth = Truth()) -> tuple[Window, 
     ]
     after = read_metrics("\n".join(lines) + "\n", "vllm")
     nothing = read_metrics("vllm:time_to_first_token_seconds_count 0\n", "vllm")
-    return Window(nothing, after), traffic
+    steps = np.concatenate(log)
+    step_s = steps["verify_s"] + steps["draft_s"] + steps["sampling_s"] + steps["overhead_s"]
+    return Window(nothing, after), traffic, step_s[steps["decodes"] > 0]
 
 
 @dataclass(frozen=True)
@@ -174,13 +185,24 @@ class Held:
     predicted: Predicted
 
 
-def hold(plan: Planned, truth: Truth = Truth(), requests: int = 400) -> Held:
-    """Predicted, measured and judged at the default tolerances."""
+def hold(
+    plan: Planned,
+    truth: Truth = Truth(),
+    requests: int = 400,
+    *,
+    served_by: Planned | None = None,
+    step_log: bool = False,
+) -> Held:
+    """Predicted, measured and judged at the default tolerances.
+
+    Args:
+        served_by: the server's own flags; None: the plan's.
+    """
     sent = demand(plan, requests, None)
-    window, traffic = serve(plan, sent, truth)
+    window, traffic, step_s = serve(served_by or plan, sent, truth)
     forecast = Forecast(plan, sent, traffic)
     predicted = forecast.run()
-    measured = measurements(window, traffic, sent.concurrency, predicted.ttft_s)
+    measured = measurements(window, traffic, sent.concurrency, predicted.ttft_s, step_s if step_log else None)
     found = attribute(forecast, predicted, measured, TOLERANCES, k_changes=plan.k_changes, spec=plan.spec)
     figures = {one.name: one for one in judge(predicted.figures, measured.figures, TOLERANCES)}
     return Held(figures, found, measured, predicted)

@@ -160,7 +160,7 @@ def tolerances(given: str | None) -> dict[str, float]:
             share = 0.0
         if name not in found or not 0.0 < share <= 10.0:
             raise InputError(
-                "--tolerance", pair, f"NAME=SHARE with a share above 0; names: {', '.join(found)}",
+                "--tolerance", pair, f"NAME=SHARE, above 0 and at most 10; names: {', '.join(found)}",
                 "for example acceptance=0.03,tpot=0.15",
             )  # fmt: skip
         found[name] = share
