@@ -10,7 +10,8 @@ import numpy as np
 from kplan.errors import InputError
 from kplan.live.bench_serve import Traffic
 from kplan.live.dialect import Sampling, dialect_of
-from kplan.live.generate import MOST_CONCURRENCY, Answer, Closed, Limits, drive
+from kplan.live.generate import Answer, drive
+from kplan.live.load import MOST_CONCURRENCY, Closed, Limits
 from kplan.live.prompts import Prompt, random_prompts, tokenize
 from kplan.live.server import Server, ServerInfo
 from kplan.live.workload import F64, Demand
