@@ -127,7 +127,9 @@ class Figure:
         """The verdict as it is shown."""
         if self.verdict is not Verdict.OFF:
             return str(self.verdict)
-        return f"off by {self.change:+.0%}" if self.predicted else f"off by {self.change:+.3g}"
+        if not self.predicted:
+            return f"off by {self.change:+.3g}"
+        return f"{1 + self.change:.1f} times" if self.change >= 1 else f"off by {self.change:+.0%}"
 
 
 @dataclass(frozen=True)

@@ -104,12 +104,6 @@ def disturbances(window: Window, traffic: Traffic) -> tuple[str, ...]:
             f"the server began {served:,.0f} requests and {len(traffic):,} were sent: another client was on "
             "it, and the server's own figures are of both"
         )
-    steps, seen = window.grown("emissions"), int(traffic.chunks.sum())
-    if served == len(traffic) and steps != seen:
-        found.append(
-            f"the client saw {seen:,} messages of {steps:,.0f} steps: some were merged, so its ITL is longer "
-            "than a step"
-        )
     if window.has("drafts") and window.grown("drafts") == 0:
         found.append("the server speculates, and drafted nothing for this load")
     return tuple(found)

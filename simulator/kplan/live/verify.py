@@ -149,7 +149,12 @@ def verify(
         figures=judge(predicted.figures, measured.figures, settings.bounds),
         positions=positions(predicted.chances, measured),
         attribution=attribution,
-        notes=(*ready.notes, *cut, *_notes(ready, sent, traffic, measured, predicted)),
+        notes=(
+            *ready.notes,
+            *cut,
+            *_notes(ready, sent, traffic, measured, predicted),
+            *_merged(window, traffic),
+        ),
         duration_s=traffic.duration_s,
     )
 
@@ -230,3 +235,14 @@ def _notes(
     if traffic.start_s is None and sent.arrival_s is not None:
         notes.append("the load generator does not say when it sent what: arrivals are predicted as planned")
     return notes
+
+
+def _merged(window: Window, traffic: Traffic) -> list[str]:
+    """A note where the client saw fewer messages than there were steps."""
+    steps, seen = window.grown("emissions"), int(traffic.chunks.sum())
+    if window.grown("ttft_requests") != len(traffic) or steps == seen:
+        return []
+    return [
+        f"the client saw {seen:,} messages of {steps:,.0f} steps: some were merged, so its ITL is longer than "
+        "a step"
+    ]
