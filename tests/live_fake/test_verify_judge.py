@@ -7,8 +7,9 @@ import pytest
 
 from kplan.errors import InputError
 from kplan.live.bench_serve import Traffic
-from kplan.live.judge import TOLERANCES, Figure, Measure, Spread, Verdict, tolerances
+from kplan.live.judge import TOLERANCES, Figure, Verdict, tolerances
 from kplan.live.judge_cause import Cause
+from kplan.live.judge_spread import Measure, Spread
 from tests.live_fake.verified import Truth, hold, ready
 
 TABLE = "table:1-4=4,5-16=2,17-=1"

@@ -8,17 +8,15 @@ from enum import StrEnum
 from types import MappingProxyType
 
 import numpy as np
-from scipy.special import stdtrit
 
 from kplan.errors import InputError
 from kplan.live.bench_serve import Traffic
+from kplan.live.judge_spread import Measure, Spread, median_of, scaled
 from kplan.live.metrics import Window
 from kplan.live.workload import F64
 
 NEARLY = 0.005
 """Drafts of a mean this near a whole number are taken to be all as long; a lookup's last ones are shorter."""
-MOST_BLOCKS, FEWEST_BLOCKS = 20, 5
-"""Blocks of neighbouring requests that an interval rests on: bounds."""
 TOLERANCES: Mapping[str, float] = MappingProxyType(
     {"acceptance": 0.02, "step": 0.1, "tpot": 0.1, "ttft": 0.25, "throughput": 0.1, "batch": 0.1, "k": 0.1}
 )
@@ -59,15 +57,6 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
     }
 )
 """All figures, in the order in which they are shown."""
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A measured value and the half width of its 95% interval: 0 where it was counted, not sampled; None
-    where the run says nothing of its own spread."""
-
-    value: float
-    half: float | None
 
 
 @dataclass(frozen=True)
@@ -197,22 +186,22 @@ def measurements(
     per_step = spread.relative((traffic.output_len - 1).astype(np.float64), traffic.chunks.astype(np.float64))
     if steps > 0:
         tokens = window.grown("output_tokens") - window.grown("ttft_requests")
-        figures["acceptance_length"] = _scaled(tokens / steps, per_step)
+        figures["acceptance_length"] = scaled(tokens / steps, per_step)
         seconds = spread.relative(traffic.decode_s, traffic.chunks.astype(np.float64))
-        figures["step_ms"] = _scaled(1e3 * window.grown("emission_s") / steps, seconds)
+        figures["step_ms"] = scaled(1e3 * window.grown("emission_s") / steps, seconds)
         figures["draft_share"] = _share(drafts / steps, tokens / steps, per_step)
         sums = float(traffic.decode_s.sum()), float(traffic.chunks.sum())
-        figures["itl_ms"] = _scaled(1e3 * sums[0] / sums[1], seconds) if sums[1] else Measure(0.0, None)
+        figures["itl_ms"] = scaled(1e3 * sums[0] / sums[1], seconds) if sums[1] else Measure(0.0, None)
     figures |= _of_requests(traffic, spread, expected_ttft_s)
     busy = spread.relative(traffic.ttft_s + traffic.decode_s, np.ones(len(traffic), np.float64))
     if window.has("steps") and window.grown("steps") > 0:
-        figures["mean_batch"] = _scaled(
+        figures["mean_batch"] = scaled(
             (steps + window.grown("ttft_requests")) / window.grown("steps"), 0.0 if clients == 1 else busy
         )
     if window.has("preemptions"):
         figures["preemptions"] = Measure(window.grown("preemptions") / len(traffic), 0.0)
     if step_s is not None:
-        figures["step_median_ms"] = _median(1e3 * step_s)
+        figures["step_median_ms"] = median_of(1e3 * step_s)
     accepted_at: tuple[float, ...] = ()
     k = None
     if drafts > 0 and window.has("draft_tokens"):
@@ -231,7 +220,7 @@ def _share(share: float, tokens_per_step: float, relative: float | None) -> Meas
     if share in (0.0, 1.0):
         return Measure(share, 0.0)
     gain = max(tokens_per_step - 1.0, 1e-9) / tokens_per_step
-    return _scaled(share, None if relative is None else relative / gain)
+    return scaled(share, None if relative is None else relative / gain)
 
 
 def _of_requests(traffic: Traffic, spread: Spread, expected_ttft_s: F64) -> dict[str, Measure]:
@@ -242,59 +231,7 @@ def _of_requests(traffic: Traffic, spread: Spread, expected_ttft_s: F64) -> dict
     if len(tpot):
         figures["tpot_ms"] = spread.mean(1e3 * tpot, later)
     waited = spread.relative(traffic.ttft_s, expected_ttft_s)
-    figures["ttft_ms"] = _scaled(1e3 * float(traffic.ttft_s.mean()), waited)
+    figures["ttft_ms"] = scaled(1e3 * float(traffic.ttft_s.mean()), waited)
     served = spread.relative(traffic.output_len.astype(np.float64), traffic.ttft_s + traffic.decode_s)
-    figures["output_tok_s"] = _scaled(float(traffic.output_len.sum()) / traffic.duration_s, served)
+    figures["output_tok_s"] = scaled(float(traffic.output_len.sum()) / traffic.duration_s, served)
     return figures
-
-
-def _median(values: F64) -> Measure:
-    """Median, with the half width of its interval from the medians of consecutive blocks."""
-    blocks = min(MOST_BLOCKS, len(values) // FEWEST_BLOCKS)
-    middle = float(np.median(values))
-    if blocks < FEWEST_BLOCKS:
-        return Measure(middle, None)
-    medians = np.array([np.median(block) for block in np.array_split(values, blocks)])
-    error = float(np.std(medians, ddof=1)) / np.sqrt(blocks)
-    return Measure(middle, float(stdtrit(blocks - 1, 0.975)) * float(error))
-
-
-def _scaled(value: float, relative: float | None) -> Measure:
-    return Measure(value, None if relative is None else abs(value) * relative)
-
-
-class Spread:
-    """How far means over a run's requests may be off by chance: batch means of neighbouring requests.
-
-    Requests share their batches, so single ones are no independent draws. Blocks of at least two rounds of
-    the clients are taken for such; fewer than FEWEST_BLOCKS of them say nothing.
-    """
-
-    def __init__(self, traffic: Traffic, clients: int | None) -> None:
-        n = len(traffic)
-        busy = float((traffic.ttft_s + traffic.decode_s).sum())
-        together = clients or max(1.0, busy / max(traffic.duration_s, 1e-9))
-        self.blocks = int(min(MOST_BLOCKS, n // max(2 * together, 4)))
-        order = np.arange(n) if traffic.start_s is None else np.argsort(traffic.start_s, kind="stable")
-        self._block = np.empty(n, np.int64)
-        self._block[order] = np.arange(n) * self.blocks // n
-        self._quantile = float(stdtrit(max(self.blocks - 1, 1), 0.975))
-
-    def relative(self, top: F64, bottom: F64) -> float | None:
-        """Half width of the interval of sum(top) / sum(bottom), as a share of it."""
-        if self.blocks < FEWEST_BLOCKS:
-            return None
-        above, below = (np.bincount(self._block, one, self.blocks) for one in (top, bottom))
-        if not above.sum() or not below.sum():
-            return 0.0
-        ratio = above.sum() / below.sum()
-        left = above - ratio * below  # the ratio estimator's residuals
-        error = np.sqrt(self.blocks / (self.blocks - 1) * np.square(left).sum()) / below.sum()
-        return float(self._quantile * error / ratio)
-
-    def mean(self, values: F64, rows: np.typing.NDArray[np.bool_]) -> Measure:
-        """Mean of ``values`` (m,), which the requests ``rows`` (n,) have."""
-        whole = np.zeros(len(rows))
-        whole[rows] = values
-        relative = self.relative(whole, rows.astype(np.float64))
-        return _scaled(float(values.mean()), relative)

@@ -243,6 +243,6 @@ def _merged(window: Window, traffic: Traffic) -> list[str]:
     if window.grown("ttft_requests") != len(traffic) or steps == seen:
         return []
     return [
-        f"the client saw {seen:,} messages of {steps:,.0f} steps: some were merged, so its ITL is longer than "
-        "a step"
+        f"the client saw {seen:,} messages of {steps:,.0f} steps: some were merged, so its ITL is longer "
+        "than a step"
     ]
