@@ -19,6 +19,7 @@ from kplan.simulate import (
     Sustained,
     draw_requests,
     prepare,
+    run_fleet,
     run_policy,
     settling,
     sustained,
@@ -130,3 +131,12 @@ def test_cores_are_counted_where_the_system_keeps_affinities_to_itself(
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     assert cores() == 6
+
+
+def test_a_run_measured_whole_holds_every_step_of_every_request(setup: Setup) -> None:
+    fleet, scale = run_fleet(setup, FIXED, draw_requests(setup, 3000, 0), replicas=2, whole=True)
+    assert scale == 1.0
+    counted = sum(int(one.machine.k_steps.sum()) for one in fleet.replicas)
+    assert counted == int(fleet.requests["steps"].sum())
+    emitted = sum(one.machine.sums[W_EMITTED] for one in fleet.replicas)
+    assert emitted == fleet.requests["output_len"].sum()

@@ -23,8 +23,10 @@ from kplan.cli import (
     record,
     search,
     simulate,
+    steplog,
     traces,
     validate,
+    verify,
 )
 from kplan.cli.output import print_json
 from kplan.errors import InfeasibleError, InputError, KplanError
@@ -56,8 +58,10 @@ app.command("profiles")(listing.profiles)
 app.command("record")(record.record)
 app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)
+app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
 app.add_typer(policies.app, name="policies")
+app.add_typer(steplog.app, name="steplog")
 app.add_typer(traces.app, name="traces")
 
 

@@ -20,7 +20,7 @@ import httpx
 
 from kplan.errors import InputError
 from kplan.live.dialect import Dialect, Sampling, Stream, StreamError
-from kplan.live.load import GRACE_S, Closed, Limits, Open
+from kplan.live.load import GRACE_S, Closed, Limits, Open, Pace
 from kplan.live.prompts import Prompt
 from kplan.live.server import PAUSE_S, client_options
 
@@ -82,7 +82,7 @@ def drive(
     dialect: Dialect,
     prompts: Sequence[Prompt],
     sampling: Sampling,
-    load: Closed | Open,
+    load: Pace,
     take: Callable[[Answer], None],
     *,
     limits: Limits = _USUAL,
@@ -128,7 +128,7 @@ class _Run:
         self._started.wait()
         self._loop.call_soon_threadsafe(self._task.cancel)
 
-    async def all(self, prompts: Sequence[Prompt], load: Closed | Open, api_key: str | None) -> None:
+    async def all(self, prompts: Sequence[Prompt], load: Pace, api_key: str | None) -> None:
         """Send every prompt."""
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.ensure_future(self._all(prompts, load, api_key))
@@ -136,7 +136,7 @@ class _Run:
         with suppress(asyncio.CancelledError):
             await self._task
 
-    async def _all(self, prompts: Sequence[Prompt], load: Closed | Open, api_key: str | None) -> None:
+    async def _all(self, prompts: Sequence[Prompt], load: Pace, api_key: str | None) -> None:
         options = client_options(self.url, api_key, self.limits.silence_s)
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         jobs = zip(prompts, load.starts(), strict=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from kplan.errors import InputError
 from kplan.rng import stream
@@ -12,6 +13,18 @@ MOST_CONCURRENCY = 4096
 """Requests in flight at most."""
 GRACE_S = 60.0
 """What requests in flight get when the time is over."""
+
+
+class Pace(Protocol):
+    """When requests are sent."""
+
+    def clients(self) -> int:
+        """Requests in flight at most."""
+        ...
+
+    def starts(self) -> Iterator[float]:
+        """Second at which each next request may begin."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -212,12 +212,19 @@ def draw_prompts(server: Server, workload: Workload, requests: int, seed: int) -
     Raises:
         InputError: the server does not tokenize.
     """
-    (known,) = tokenize(server, [Prompt(0, text=_ANY_TEXT)])
     prompt_len, output_len = workload.lengths.sample(seed, requests)
+    drawn = random_prompts(server, prompt_len.tolist(), output_len.tolist(), seed)
+    hashed = digest({"workload": workload.name, "tokens": [p.token_ids for p in drawn]})
+    return Prompts(drawn, f"workload {workload.name}, random tokens", hashed, synthetic=True)
+
+
+def random_prompts(
+    server: Server, prompt_len: Sequence[int], output_len: Sequence[int], seed: int
+) -> tuple[Prompt, ...]:
+    """Prompts of random tokens at given lengths of prompt and output; see :func:`draw_prompts`."""
+    (known,) = tokenize(server, [Prompt(0, text=_ANY_TEXT)])
     rng = stream(seed, "live", "prompts")
-    drawn = tuple(
+    return tuple(
         Prompt(i, token_ids=tuple(rng.choice(known.token_ids or (), size=int(p)).tolist()), max_tokens=int(o))
         for i, (p, o) in enumerate(zip(prompt_len, output_len, strict=True))
     )
-    hashed = digest({"tokens": known.token_ids, "workload": workload.name, "seed": seed, "n": requests})
-    return Prompts(drawn, f"workload {workload.name}, random tokens", hashed, synthetic=True)

@@ -23,6 +23,7 @@ def hardware(file: schema.HardwareFile) -> Hardware:
         peak_flops=file.peak_flops.figure(file.sources),
         peak_flops_fp8=None if file.peak_flops_fp8 is None else file.peak_flops_fp8.figure(file.sources),
         link_bytes_s=None if file.link_bytes_s is None else file.link_bytes_s.figure(file.sources),
+        is_host=file.is_host,
         provenance=file.provenance.provenance(),
     )
 

@@ -20,6 +20,8 @@ class Hardware:
         peak_flops: peak dense (not sparse) bf16 tensor throughput, FLOP/s.
         peak_flops_fp8: the same in fp8; None where it has no fp8 arithmetic (fp8 is then for weights only).
         link_bytes_s: bandwidth of one GPU to its peers, one direction; None when it stands alone.
+        is_host: it is the processor that the engine's own code runs on (a CPU), so that no work hides behind
+            another's, and no graphs are captured.
         provenance: source of the profile as a whole.
     """
 
@@ -31,6 +33,7 @@ class Hardware:
     provenance: Provenance
     peak_flops_fp8: Figure | None = None
     link_bytes_s: Figure | None = None
+    is_host: bool = False
 
     def peak(self, dtype: Dtype) -> Figure:
         """Peak FLOP/s of matrix products whose weights have ``dtype``."""

@@ -82,6 +82,7 @@ class HardwareFile(Entry):
     peak_flops: RateEntry
     peak_flops_fp8: RateEntry | None = None
     link_bytes_s: RateEntry | None = None
+    is_host: bool = False
     sources: dict[str, str]
     provenance: ProvenanceEntry
 

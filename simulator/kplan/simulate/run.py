@@ -68,10 +68,14 @@ def run_fleet(
     simulated: int = SIMULATED,
     compiled: bool = True,
     record: Record | None = None,
+    whole: bool = False,
 ) -> tuple[Fleet, float]:
     """As :func:`run_policy`: the servers after the run, and requests there are / requests simulated.
 
     A replica is one server, or as many as it has ranks that step on their own.
+
+    Args:
+        whole: measure every request, warm-up and drain included, as a load generator does.
     """
     rate = setup.rate if qps is None else qps
     ranks = setup.ranks
@@ -83,7 +87,12 @@ def run_fleet(
         simulated = replicas  # each is measured whole, and they are not alike
     shares = [np.arange(len(load))] if routed else _busy(deal(load, replicas))[:simulated]
     alike = 1 if routed else replicas
-    windows = [window_of(setup, load, share, alike, rate=each, stretch=drawn.stretch) for share in shares]
+    windows = [
+        Window(0, len(share))
+        if whole
+        else window_of(setup, load, share, alike, rate=each, stretch=drawn.stretch)
+        for share in shares
+    ]
 
     def run(windows: Sequence[Window], record: Record | None = None) -> Fleet:
         if routed:

