@@ -14,6 +14,7 @@ import typer
 from kplan.cli import (
     bench,
     calibrate,
+    dashboard,
     export,
     leaderboard,
     listing,
@@ -53,6 +54,7 @@ app.command("profiles")(listing.profiles)
 app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)
 app.command("bench")(bench.bench)
+app.command("dashboard")(dashboard.dashboard)
 app.add_typer(policies.app, name="policies")
 app.add_typer(traces.app, name="traces")
 
