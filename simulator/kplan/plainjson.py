@@ -28,7 +28,7 @@ class HeldText:
 
     text: str
 
-    def read_text(self, encoding: str | None = None) -> str:
+    def read_text(self, encoding: str | None = None) -> str:  # noqa: ARG002 (as of a path)
         """The text; an ``encoding`` has nothing to decode."""
         return self.text
 

@@ -23,7 +23,7 @@ def dashboard(
             "--token",
             envvar="KPLAN_DASHBOARD_TOKEN",
             show_envvar=True,
-            help="what whoever asks must know: ?token=... at the first visit, or an Authorization: Bearer header",
+            help="what whoever asks must know: ?token=... once, or a header Authorization: Bearer ...",
         ),
     ] = None,
     browser: Annotated[

@@ -8,6 +8,7 @@ from typing import Any
 
 from dash import ClientsideFunction, Dash, Input, Output, ctx, no_update
 from dash import State as Held
+from dash.exceptions import DashException
 from flask import Flask, Response, request
 
 from kplan.dashboard import charts, page
@@ -78,8 +79,31 @@ def make_app(answers: Answers, guard: Guard, cookie: str = "kplan") -> Flask:
     server: Flask = app.server
     _add_downloads(server, answers)
     server.register_error_handler(BusyError, lambda error: _plain(str(error), 503))
+    server.register_error_handler(DashException, lambda _: _plain("the page has no such part", 404))
     protect(server, guard, cookie, app.csp_hashes())
+    server.before_request(lambda: _refuse_other_calls(app))
     return server
+
+
+def _refuse_other_calls(app: Dash) -> Response | None:
+    """Only what the page itself would call is called, with as many inputs: the rest is no fault of ours."""
+    if request.path != "/_dash-update-component":
+        return None
+    body = request.get_json(silent=True)
+    output = body.get("output") if isinstance(body, dict) else None
+    known = app.callback_map.get(output) if isinstance(output, str) else None
+    if known is not None and all(
+        _named(body.get(part, [])) == _named(known[part]) for part in ("inputs", "state")
+    ):
+        return None
+    return _plain("this is no question of the page", 400)
+
+
+def _named(parts: object) -> list[tuple[Any, Any]] | None:
+    """Ids and properties of the inputs of a call, None when they are something else."""
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        return None
+    return [(part.get("id"), part.get("property")) for part in parts]
 
 
 def _wire(app: Dash, answers: Answers) -> None:

@@ -48,7 +48,9 @@ def k_map(found: KMap) -> go.Figure:
         marker={"symbol": "square-open", "size": 17, "color": figures.VERMILLION, "line": {"width": 3.5}},
         hoverinfo="name",
     )
-    figure.update_xaxes(title_text="batch (requests that decode)", type="category", showgrid=False)
+    figure.update_xaxes(
+        title_text="batch (requests that decode)", type="category", showgrid=False, automargin=True
+    )
     figure.update_yaxes(title_text="context (tokens)", type="category", showgrid=False)
     top = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanchor": "bottom"}
     figure.update_layout(height=400, showlegend=True, legend=top, margin={"l": 62, "r": 12, "t": 44, "b": 52})
@@ -66,6 +68,6 @@ def _tokens(context: int) -> str:
 def _bare(figure: go.Figure) -> go.Figure:
     """On the page's own ground, without plotly's template."""
     clear = "rgba(0,0,0,0)"
-    figure.update_layout(template=None, paper_bgcolor=clear, plot_bgcolor=clear, autosize=True)
+    figure.update_layout(template=None, paper_bgcolor=clear, plot_bgcolor=clear, autosize=True, height=None)
     figure.update_layout(font={"family": "system-ui, DejaVu Sans, sans-serif", "size": 12})
     return figure

@@ -111,7 +111,7 @@ def protect(server: Flask, guard: Guard, cookie: str, script_hashes: Sequence[st
 
 
 def _check_token(guard: Guard, cookie: str, asked: Request) -> Response | None:
-    """None when the token is right; at a first visit with it in the address, a cookie and the address without."""
+    """None when the token is right; at a visit with it in the address, a cookie and the address without."""
     if guard.token is None:
         return None
     given = asked.args.get("token")

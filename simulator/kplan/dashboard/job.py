@@ -1,4 +1,4 @@
-"""The whole ``recommend``, run behind the page: one at a time, with what it is doing, and an end on request."""
+"""The whole ``recommend``, run behind the page: one at a time, and it says what it is doing."""
 
 from __future__ import annotations
 

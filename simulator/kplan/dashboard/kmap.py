@@ -11,7 +11,6 @@ from kplan.latency import StepShape
 from kplan.search.candidates import TIE, WalkCurve
 from kplan.simulate import Setup
 
-_PER_OCTAVE = 2
 SHORTEST = 128
 """First context of the map, tokens; each of the others is twice the one before."""
 LONGEST = 131_072
@@ -40,9 +39,8 @@ def k_map(setup: Setup, curve: WalkCurve, at_batch: float, at_context: float) ->
     Args:
         curve: tokens and verified drafts per request and step at each K.
     """
-    octaves = np.log2(setup.max_num_seqs)
-    steps = 2.0 ** np.append(np.arange(0, octaves, 1 / _PER_OCTAVE), octaves)
-    batch = np.unique(np.round(steps)).astype(np.int64)
+    powers = 2 ** np.arange(int(np.log2(setup.max_num_seqs)) + 1)
+    batch = np.unique(np.append(powers, setup.max_num_seqs))
     most = min(LONGEST, setup.source.max_len or LONGEST)
     context = SHORTEST * 2 ** np.arange(0, max(1, int(np.log2(most / SHORTEST)) + 1))
     ks = np.arange(len(curve.tokens))

@@ -18,9 +18,12 @@ from kplan.report.text import DASH, answer_k, number
 PLAN_FILE = "plan.json"
 _STEP = 0.02
 """Of a logarithmic slider, decades: about 5%."""
-_NOTCH = 0.25
+_NOTCH = 0.5
 """Decades beyond the end of a slider at which its field is empty."""
-_QUIET_GRAPH = {"displayModeBar": False, "responsive": True}
+_QUIET_GRAPH: Any = {"displayModeBar": False}
+_POLITE: dict[str, Any] = {"aria-live": "polite"}
+_QUESTION: dict[str, Any] = {"aria-label": "The question"}
+_CHART_PX = 420
 
 
 def layout() -> Component:
@@ -33,7 +36,7 @@ def layout() -> Component:
             dcc.Store(id="defaults", data=State().model_dump()),
             dcc.Interval(id="tick", interval=1000, disabled=True),
             html.Header([html.H1("What K at this load?", id="heading")]),
-            html.Div([_controls(), _result()], className="columns"),
+            html.Main([_answer(), _controls(), _evidence()], className="columns"),
         ]
     )
 
@@ -44,7 +47,7 @@ def _controls() -> Component:
         _choice(name, [{"label": one, "value": one} for one in catalog.names(name)]) for name in CHOICES
     ]
     gpus = _choice("tp", [{"label": f"{n} GPU{'s' if n > 1 else ''}", "value": n} for n in catalog.TP])
-    return html.Section([*knobs, *choices, gpus], className="controls", **{"aria-label": "The question"})
+    return html.Section([*knobs, *choices, gpus], className="controls", **_QUESTION)
 
 
 def _choice(name: str, options: list[dict[str, Any]]) -> Component:
@@ -59,7 +62,6 @@ def _knob(knob: Knob, value: float | None) -> Component:
     ends = _ends(knob)
     field = dcc.Input(
         id=knob.name, type="number", value=value, step="any", debounce=True, placeholder=knob.none,
-        inputMode="decimal",
     )  # fmt: skip
     slider = dcc.Slider(
         id=f"{knob.name}-slider",
@@ -87,7 +89,7 @@ def _position(knob: Knob, value: float) -> float:
 
 
 def _ends(knob: Knob) -> dict[str, Any]:
-    """Ends of the slider, and where its field is empty: lengths below the smallest, SLOs above the largest."""
+    """Ends of the slider, and where its field is empty: below the smallest length, above the largest SLO."""
     low, high = _position(knob, knob.low), _position(knob, knob.high)
     none = None
     if knob.none:
@@ -114,19 +116,11 @@ def _short(value: float) -> str:
     return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
 
 
-def _result() -> Component:
-    charts = [
-        ("tpot", "Time per output token by policy", "Lower is better; the diamond is what to run."),
-        (
-            "map",
-            "Best K by batch and context",
-            "By steady step cost and acceptance; blank: the KV cache is full.",
-        ),
-    ]
-    return html.Main(
+def _answer() -> Component:
+    return html.Section(
         [
             html.P(id="notice", className="tag bad", role="alert", hidden=True),
-            html.Div(id="answer", **{"aria-live": "polite"}),
+            html.Div(id="answer", **_POLITE),
             html.Div(
                 [
                     html.Button("Run the full recommend", id="full", n_clicks=0),
@@ -134,23 +128,39 @@ def _result() -> Component:
                 ],
                 className="actions",
             ),
-            html.Div(
-                [
-                    html.Div(id="files", className="actions"),
-                    html.Div([_chart(*chart) for chart in charts], className="charts"),
-                    html.H2("Policies compared"),
-                    html.Div(id="policies"),
-                    html.Details([html.Summary("What this rests on"), html.Div(id="rests-on")]),
-                ],
-                id="evidence",
-                hidden=True,
-            ),
-        ]
+        ],
+        className="top",
+    )
+
+
+def _evidence() -> Component:
+    charts = [
+        ("tpot", "Time per output token by policy", "Lower is better; the diamond is what to run."),
+        (
+            "map",
+            "Best K by batch and context",
+            "By steady step cost and acceptance. Blank: no room in the cache.",
+        ),
+    ]
+    return html.Div(
+        [
+            html.Div(id="files", className="actions"),
+            html.Div([_chart(*chart) for chart in charts], className="charts"),
+            html.H2("Policies compared"),
+            html.P("Small figures: 95% interval of the mean.", className="quiet"),
+            html.Div(id="policies"),
+            html.Details([html.Summary("What this rests on"), html.Div(id="rests-on")]),
+        ],
+        id="evidence",
+        hidden=True,
     )
 
 
 def _chart(name: str, heading: str, note: str) -> Component:
-    graph = dcc.Graph(id=name, config=_QUIET_GRAPH, figure={"data": [], "layout": {}})
+    graph = dcc.Graph(
+        id=name, config=_QUIET_GRAPH, figure={"data": [], "layout": {}}, responsive=True,
+        style={"height": f"{_CHART_PX}px"},
+    )  # fmt: skip
     return html.Section([html.H2(heading), html.P(note, className="quiet"), graph])
 
 
@@ -187,20 +197,21 @@ def _tiles(plan: Plan) -> list[tuple[str, str]]:
     gpus = asked.tp * asked.dp
     return [
         ("what to run", answer_k(found)),
-        (_span("TPOT", mine.tpot_ms), f"{_mean(mine.tpot_ms)} ms"),
-        (_span("TTFT", mine.ttft_ms), f"{_mean(mine.ttft_ms)} ms"),
-        ("output tokens/s", number(mine.output_tok_s)),
-        ("goodput, requests/s", number(mine.goodput_qps)),
+        (_span("TPOT", _ends_of(mine.tpot_ms)), f"{_mean(mine.tpot_ms)} ms"),
+        (_span("TTFT", _ends_of(mine.ttft_ms)), f"{_mean(mine.ttft_ms)} ms"),
+        (_span("output tokens/s", mine.output_tok_s_ci95), number(mine.output_tok_s)),
+        (_span("goodput, requests/s", mine.goodput_ci95), number(mine.goodput_qps)),
         ("replicas" if gpus == 1 else f"replicas of {gpus} GPUs", str(found.replicas)),
-        ("speed against none", DASH if mine.speedup_vs_off is None else f"{number(mine.speedup_vs_off)}×"),
+        (
+            _span("speedup over none", mine.speedup_ci95),
+            DASH if mine.speedup_vs_off is None else f"{number(mine.speedup_vs_off)}×",
+        ),
         ("sustained, requests/s", number(found.max_qps)),
     ]
 
 
-def _span(name: str, value: Stat | None) -> str:
-    if value is None or value.ci95 is None:
-        return name
-    return f"{name}, 95% {number(value.ci95[0])} to {number(value.ci95[1])}"
+def _span(name: str, ends: tuple[float, float] | None) -> str:
+    return name if ends is None else f"{name}, 95% {number(ends[0])} to {number(ends[1])}"
 
 
 def _mean(value: Stat | None) -> str:
@@ -229,16 +240,23 @@ def _cells(one: PolicyResult) -> list[Any]:
         name.append(html.Span(" not exportable", className="tag", title=one.why_not))
     return [
         name,
-        _interval(one.tpot_ms and one.tpot_ms.mean, one.tpot_ms and one.tpot_ms.ci95),
-        number(one.tpot_ms.p99) if one.tpot_ms else DASH,
-        _interval(one.ttft_ms and one.ttft_ms.mean, one.ttft_ms and one.ttft_ms.ci95),
-        number(one.ttft_ms.p99) if one.ttft_ms else DASH,
-        number(one.output_tok_s),
-        number(one.goodput_qps),
+        *_stat(one.tpot_ms),
+        *_stat(one.ttft_ms),
+        _interval(one.output_tok_s, one.output_tok_s_ci95),
+        _interval(one.goodput_qps, one.goodput_ci95),
         _interval(one.speedup_vs_off, one.speedup_ci95),
         number(one.max_qps),
         number(one.mean_batch),
     ]
+
+
+def _stat(value: Stat | None) -> list[Any]:
+    """Mean and p99."""
+    return [DASH, DASH] if value is None else [_interval(value.mean, value.ci95), number(value.p99)]
+
+
+def _ends_of(value: Stat | None) -> tuple[float, float] | None:
+    return None if value is None else value.ci95
 
 
 def _interval(value: float | None, ends: tuple[float, float] | None) -> list[Any]:
@@ -255,7 +273,7 @@ def rests_on(plan: Plan) -> Component:
     return _table(("figure", "value", "how known", "source"), rows)
 
 
-def _table(head: Sequence[str], rows: list[Component]) -> Component:
+def _table(head: Sequence[str], rows: Sequence[Component]) -> Component:
     heads = html.Thead(html.Tr([html.Th(cell, scope="col") for cell in head]))
     return html.Div(html.Table([heads, html.Tbody(rows)]), className="scroll", tabIndex=0)
 

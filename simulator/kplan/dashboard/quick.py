@@ -1,14 +1,15 @@
 """The simulator's answer within a second: fewer requests and policies than ``recommend`` takes.
 
-What a load does not change (profiles, prices, the rate that each policy sustains, requests) is kept, so that a
-move of the load's or an SLO's slider only simulates. Of several replicas, which are alike behind a round robin,
-one is simulated. The answer says so, and its intervals are as wide as its few requests make them.
+What a load does not change (profiles, prices, the rate that each policy sustains, requests) is kept, so that
+a move of the load's or an SLO's slider only simulates. Of several replicas, which are alike behind a round
+robin, one is simulated. The answer says so, and its intervals are as wide as its few requests make them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -165,7 +166,7 @@ class Quick:
         n = replicas * _per_replica(setup, replicas)
         many = max(1024, 1 << (n - 1).bit_length())
         draws = [
-            self._draws.get((key, many, seed), lambda seed=seed: draw_requests(base.setup, many, seed))
+            self._draws.get((key, many, seed), partial(draw_requests, base.setup, many, seed))
             for seed in range(REPLICATIONS)
         ]
         return tuple(one.take(n) for one in draws)
@@ -226,17 +227,17 @@ def _pool(setup: Setup) -> int:
 
 
 def _per_replica(setup: Setup, replicas: int) -> int:
-    """Requests that one replica gets: as many as it takes to settle and be measured, while they are affordable."""
+    """Requests that one replica gets: what it takes to settle and be measured, while that is affordable."""
     affordable = max(FEWEST, int(TOKENS / setup.lengths.output))
     return min(default_requests(setup, replicas) // replicas + 1, affordable)
 
 
 def _how(judged: Judged, per_replica: int) -> str:
     of = "" if judged.replicas == 1 else f" on one of {judged.replicas} replicas that are alike"
+    simulated = f"{len(judged.drawn)} x {per_replica:,} requests simulated"
     return (
-        f"Quick look: {len(judged.drawn)} x {per_replica:,} requests simulated under each policy{of}. The full run "
-        "simulates more, judges the answer on other step times and acceptance, and finds the largest load "
-        "within the SLO."
+        f"Quick look: {simulated} under each policy{of}. The full run simulates more, judges the answer on "
+        "other step times and acceptance, and finds the largest load within the SLO."
     )
 
 

@@ -1,4 +1,4 @@
-"""A WSGI server of so many threads; connections on top wait, and too many of those are told that it is busy."""
+"""A WSGI server of so many threads; connections on top wait, too many of those are told that it is busy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Handler(WSGIRequestHandler):
     timeout = PATIENCE_S
     server_version, sys_version = "kplan", ""
 
-    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002: its base's name
+    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002 (its base's name)
         """Requests are not logged: an address may hold a token."""
 
 

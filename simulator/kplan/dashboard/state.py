@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode
 
 from pydantic import Field, ValidationError, field_validator
@@ -40,17 +40,20 @@ class Knob:
 
 KNOBS = (
     Knob("qps", "load", "requests/s", 0.1, 1000),
-    Knob("prompt", "context: prompt length", "tokens", 1, 100_000, none="as the workload"),
-    Knob("output", "output length", "tokens", 2, 8192, none="as the workload"),
-    Knob("acceptance", "accepted drafts, against the workload", "%", -20, 20, linear=True),
-    Knob("slo_tpot", "SLO: time per output token", "ms", 1, 500, none="no SLO"),
-    Knob("slo_ttft", "SLO: time to first token", "ms", 10, 60_000, none="no SLO"),
+    Knob("prompt", "prompt length", "tokens", 1, 100_000, none="workload's"),
+    Knob("output", "output length", "tokens", 2, 4096, none="workload's"),
+    Knob("acceptance", "accepted drafts, against the workload's", "%", -20, 20, linear=True),
+    Knob("slo_tpot", "SLO on TPOT", "ms", 1, 500, none="no SLO"),
+    Knob("slo_ttft", "SLO on TTFT", "ms", 10, 60_000, none="no SLO"),
 )
 CHOICES = ("model", "hardware", "proposer", "workload", "engine")
 """Fields of a :class:`State` that are names of profiles."""
-_BOUNDS = {knob.name: {"ge": knob.low, "le": knob.high, "allow_inf_nan": False} for knob in KNOBS}
-_WHOLE = {name: {"ge": int(_BOUNDS[name]["ge"]), "le": int(_BOUNDS[name]["le"])} for name in
-          ("prompt", "output", "acceptance")}  # fmt: skip
+
+
+def _bounded(name: str) -> Any:
+    """The bounds of a knob, for pydantic."""
+    knob = next(knob for knob in KNOBS if knob.name == name)
+    return Field(ge=knob.low, le=knob.high, allow_inf_nan=False)
 
 
 class State(Record):
@@ -63,12 +66,12 @@ class State(Record):
         slo_tpot, slo_ttft: ms that 90% of the requests must meet.
     """
 
-    qps: float = Field(64.0, **_BOUNDS["qps"])
-    prompt: int | None = Field(None, **_WHOLE["prompt"])
-    output: int | None = Field(None, **_WHOLE["output"])
-    acceptance: int = Field(0, **_WHOLE["acceptance"])
-    slo_tpot: float | None = Field(None, **_BOUNDS["slo_tpot"])
-    slo_ttft: float | None = Field(None, **_BOUNDS["slo_ttft"])
+    qps: Annotated[float, _bounded("qps")] = 64.0
+    prompt: Annotated[int | None, _bounded("prompt")] = None
+    output: Annotated[int | None, _bounded("output")] = None
+    acceptance: Annotated[int, _bounded("acceptance")] = 0
+    slo_tpot: Annotated[float | None, _bounded("slo_tpot")] = None
+    slo_ttft: Annotated[float | None, _bounded("slo_ttft")] = None
     model: str = "llama-3.1-8b"
     hardware: str = "h100-sxm"
     tp: int = 1

@@ -23,6 +23,7 @@
   // Every control that is not at its default, as a query string; it becomes the address.
   const collect = (...given) => {
     const defaults = given.pop();
+    nameSliders();
     const query = new URLSearchParams();
     Object.keys(defaults).forEach((name) => {
       const value = values(given)[name];
@@ -33,6 +34,10 @@
     history.replaceState(history.state, "", text ? `?${text}` : location.pathname);
     return text;
   };
+
+  const nameSliders = () => document.querySelectorAll(".knob").forEach((knob) => {
+    knob.querySelector("[role=slider]")?.setAttribute("aria-label", knob.querySelector("label").textContent);
+  });
 
   const values = (given) => {
     const names = window.dash_clientside.callback_context.inputs_list.map((input) => input.id);
