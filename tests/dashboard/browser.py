@@ -92,10 +92,11 @@ class Tab:
             time.sleep(0.02)
         return value
 
-    def key(self, name: str, code: int) -> None:
-        """Press a key in the element that has the focus."""
-        for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code)
+    def key(self, name: str, code: int, text: str = "") -> None:
+        """Press a key in the element that has the focus; ``text``: what it types."""
+        pressed = {"key": name, "code": name, "windowsVirtualKeyCode": code, "text": text}
+        for kind in ("keyDown" if text else "rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, **pressed)
 
     def type(self, text: str) -> None:
         """Type into the element that has the focus."""

@@ -48,12 +48,11 @@ def k_map(found: KMap) -> go.Figure:
         marker={"symbol": "square-open", "size": 17, "color": figures.VERMILLION, "line": {"width": 3.5}},
         hoverinfo="name",
     )
-    figure.update_xaxes(
-        title_text="batch (requests that decode)", type="category", showgrid=False, automargin=True
-    )
+    title = {"text": "batch (requests that decode)", "standoff": 10}
+    figure.update_xaxes(title=title, type="category", showgrid=False, automargin=True)
     figure.update_yaxes(title_text="context (tokens)", type="category", showgrid=False)
     top = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanchor": "bottom"}
-    figure.update_layout(height=400, showlegend=True, legend=top, margin={"l": 62, "r": 12, "t": 44, "b": 52})
+    figure.update_layout(showlegend=True, legend=top, margin={"l": 62, "r": 12, "t": 44, "b": 52})
     return _bare(figure)
 
 

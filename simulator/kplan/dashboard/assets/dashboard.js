@@ -1,7 +1,8 @@
 // The page's own code: sliders and fields that move each other, the address, and patience with a busy server.
 (() => {
   const near = (value, ends) => {
-    const rounded = ends.linear ? value : Number(value.toPrecision(2));
+    const digits = Number(value.toExponential()[0]) < 3 ? 3 : 2; // so that each step is another number
+    const rounded = ends.linear ? value : Number(value.toPrecision(digits));
     const bounded = Math.min(ends.high, Math.max(ends.low, rounded));
     return ends.whole ? Math.round(bounded) : bounded;
   };
