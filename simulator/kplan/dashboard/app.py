@@ -91,7 +91,7 @@ def _refuse_other_calls(app: Dash) -> Response | None:
         return None
     body = request.get_json(silent=True)
     output = body.get("output") if isinstance(body, dict) else None
-    known = app.callback_map.get(output) if isinstance(output, str) else None
+    known = (app.callback_map or {}).get(output) if isinstance(output, str) else None
     if known is not None and all(
         _named(body.get(part, [])) == _named(known[part]) for part in ("inputs", "state")
     ):
