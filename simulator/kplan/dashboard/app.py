@@ -89,8 +89,9 @@ def _refuse_other_calls(app: Dash) -> Response | None:
     """Only what the page itself would call is called, with as many inputs: the rest is no fault of ours."""
     if request.path != "/_dash-update-component":
         return None
-    body = request.get_json(silent=True)
-    output = body.get("output") if isinstance(body, dict) else None
+    asked = request.get_json(silent=True)
+    body: dict[str, Any] = asked if isinstance(asked, dict) else {}
+    output = body.get("output")
     known = (app.callback_map or {}).get(output) if isinstance(output, str) else None
     if known is not None and all(
         _named(body.get(part, [])) == _named(known[part]) for part in ("inputs", "state")
