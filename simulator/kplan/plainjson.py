@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -19,6 +20,17 @@ class TextFile(Protocol):
     """A path, or a resource of an installed package."""
 
     def read_text(self, encoding: str | None = ...) -> str: ...
+
+
+@dataclass(frozen=True)
+class HeldText:
+    """A file that is held in memory."""
+
+    text: str
+
+    def read_text(self, encoding: str | None = None) -> str:  # noqa: ARG002 (as of a path)
+        """The text; an ``encoding`` has nothing to decode."""
+        return self.text
 
 
 def read_record(file: TextFile, kind: type[Record], what: str, version: int, fix: str) -> Record:

@@ -14,6 +14,7 @@ import typer
 from kplan.cli import (
     bench,
     calibrate,
+    dashboard,
     export,
     import_config,
     leaderboard,
@@ -60,6 +61,7 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)
 app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
+app.command("dashboard")(dashboard.dashboard)
 app.add_typer(policies.app, name="policies")
 app.add_typer(steplog.app, name="steplog")
 app.add_typer(traces.app, name="traces")

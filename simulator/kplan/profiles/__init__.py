@@ -18,7 +18,7 @@ from kplan.profiles.calibration import (
     SamplerFit,
 )
 from kplan.profiles.drafter import Drafter, DrafterKind, Tree
-from kplan.profiles.drafters import load_drafter, lookup_proposers
+from kplan.profiles.drafters import known_proposers, load_drafter, lookup_proposers
 from kplan.profiles.dtype import Dtype
 from kplan.profiles.engine import EngineProfile, GraphSizes, GraphUnit, MemoryTier
 from kplan.profiles.hardware import Hardware
@@ -60,6 +60,7 @@ __all__ = [
     "SlidingWindow",
     "Tree",
     "available",
+    "known_proposers",
     "load_calibration",
     "load_drafter",
     "load_engine",

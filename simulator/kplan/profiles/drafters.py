@@ -42,6 +42,11 @@ def load_drafter(proposer: str, model: Model, named: str | None = None) -> Draft
     return drafter if named is None else _with_weights(drafter, named)
 
 
+def known_proposers() -> list[str]:
+    """Proposers of the shipped profiles, by name."""
+    return sorted({parse("drafters", file, schema.DrafterFile).proposer for file in shipped("drafters")})
+
+
 def lookup_proposers() -> set[str]:
     """Proposers that look up their drafts, by the shipped profiles."""
     everything = [parse("drafters", file, schema.DrafterFile) for file in shipped("drafters")]

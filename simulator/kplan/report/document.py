@@ -48,7 +48,7 @@ def document(title: str, body: str, charts: Sequence[Chart]) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_RULES}">
 <title>kplan: {escape(title)}</title>
-<style>{_asset("style.css")}</style>
+<style>{stylesheet()}</style>
 </head>
 <body>
 {body}
@@ -58,6 +58,11 @@ def document(title: str, body: str, charts: Sequence[Chart]) -> str:
 </body>
 </html>
 """
+
+
+def stylesheet() -> str:
+    """The styles of every page: light and dark by the reader's choice."""
+    return _asset("style.css")
 
 
 def _bare(figure: go.Figure) -> dict[str, object]:

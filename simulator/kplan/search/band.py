@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kplan.acceptance import to_json
 from kplan.config.plan import Band
+from kplan.plainjson import HeldText
 from kplan.registry import PolicySpec
 from kplan.search.choose import choose
 from kplan.search.evaluate import Evaluated, evaluate, meets_slo, paired_speedup
@@ -73,7 +74,7 @@ def judge_acceptance(
         return ()
     bands = []
     for name, model in plausible(workload.model(proposer), workload):
-        own = replace(workload, models={proposer: _Unwritten(to_json(model).encode())})
+        own = replace(workload, models={proposer: HeldText(to_json(model))})
         other = replace(setup, source=replace(setup.source, workload=own))
         requests = [
             draw_requests(other, len(one.prompt_len), seed + i, one.stretch) for i, one in enumerate(drawn)
@@ -81,16 +82,6 @@ def judge_acceptance(
         sample = draw_requests(other, POOL, seed)
         bands.append(_judge(other, name, chosen, rivals, requests, sample, replicas))
     return tuple(bands)
-
-
-@dataclass(frozen=True)
-class _Unwritten:
-    """A file in memory."""
-
-    data: bytes
-
-    def read_text(self, encoding: str | None = None) -> str:
-        return self.data.decode(encoding or "utf-8")
 
 
 def _judge(

@@ -14,7 +14,7 @@ from kplan.engine.state import W_STEPS
 from kplan.errors import InputError
 from kplan.metrics import Measured, Steadiness
 from kplan.registry import PolicySpec
-from kplan.simulate import Drawn, Setup, Sustained, for_each, is_off, kv_tokens_of, run_policy
+from kplan.simulate import SIMULATED, Drawn, Setup, Sustained, for_each, is_off, kv_tokens_of, run_policy
 
 ATTAINMENT = 0.9
 """Share of requests that must meet the SLOs for a policy to meet them."""
@@ -89,18 +89,27 @@ def _check_tree(setup: Setup, specs: Sequence[PolicySpec]) -> None:
 
 
 def evaluate(
-    setup: Setup, spec: PolicySpec, drawn: Sequence[Drawn], replicas: int, sustained: Sustained
+    setup: Setup,
+    spec: PolicySpec,
+    drawn: Sequence[Drawn],
+    replicas: int,
+    sustained: Sustained,
+    simulated: int = SIMULATED,
 ) -> Evaluated:
     """Simulate ``spec`` once per element of ``drawn``.
 
     Args:
         sustained: its rate over all replicas (see kplan.simulate.sustained).
+        simulated: replicas simulated where there are more (see kplan.simulate.run_policy).
     """
     # the replications of a log differ in what is accepted alone
     alike = is_off(spec) and setup.log is not None
     runs = tuple(
         for_each(
-            spec, lambda requests: run_policy(setup, spec, requests, replicas=replicas), drawn, alike=alike
+            spec,
+            lambda requests: run_policy(setup, spec, requests, replicas=replicas, simulated=simulated),
+            drawn,
+            alike=alike,
         )
     )
     return Evaluated(spec, runs, sustained, saturated=overload(setup, runs, sustained.qps) > 0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kplan import metrics
 from kplan.config.plan import Plan, Question
 from kplan.config.scenario import Scenario, check_one_proposer
-from kplan.errors import InfeasibleError, InputError
+from kplan.errors import InputError
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import PolicySpec
 from kplan.search import evidence, words
@@ -24,22 +23,18 @@ from kplan.search.candidates import (
 from kplan.search.choose import choose, simplicity
 from kplan.search.compare import compare
 from kplan.search.evaluate import (
-    ATTAINMENT,
     Evaluated,
     check_room,
-    evaluate,
     meets_slo,
     result,
     runnable,
-    slo_share,
     why_not_runnable,
 )
 from kplan.search.peaks import peak_of
-from kplan.search.phrases import slo_text
+from kplan.search.replicas import alone_may_meet, fewest
 from kplan.search.within import slo_rate
 from kplan.simulate import (
     POOL,
-    UNBOUNDED,
     Drawn,
     Setup,
     Sustained,
@@ -47,12 +42,7 @@ from kplan.simulate import (
     is_off,
     prepare,
     sustained,
-    with_load,
 )
-
-MAX_REPLICAS = 256
-ALONE = 1000
-"""Requests on which a nearly idle replica is judged."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +84,16 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
         InputError: a name or a combination that no profile covers.
         InfeasibleError: nothing fits, or no number of replicas up to 256 meets the SLOs.
     """
-    return _plan(scenario, None, progress)
+    return answer_on(_prepared(scenario, progress), progress)
+
+
+def answer_on(setup: Setup, progress: Callable[[str], None] = lambda _: None) -> Plan:
+    """As :func:`recommend`, of a scenario that was put together before.
+
+    Raises:
+        InputError, InfeasibleError: as there.
+    """
+    return _plan(setup, None, progress)
 
 
 def plan_for(scenario: Scenario, wanted: Wanted, progress: Callable[[str], None] = lambda _: None) -> Plan:
@@ -103,16 +102,19 @@ def plan_for(scenario: Scenario, wanted: Wanted, progress: Callable[[str], None]
     Raises:
         InputError, InfeasibleError: as :func:`recommend`; or a policy that the engine does not run.
     """
-    return _plan(scenario, wanted, progress)
+    return _plan(_prepared(scenario, progress), wanted, progress)
 
 
-def _plan(scenario: Scenario, wanted: Wanted | None, progress: Callable[[str], None]) -> Plan:
+def _prepared(scenario: Scenario, progress: Callable[[str], None]) -> Setup:
     check_one_proposer(scenario.proposer)
     progress("loading profiles and pricing steps")
-    setup = prepare(scenario)
+    return prepare(scenario)
+
+
+def _plan(setup: Setup, wanted: Wanted | None, progress: Callable[[str], None]) -> Plan:
     if setup.lengths.longest_output < 2:
         raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
-    sample = draw_requests(setup, POOL, scenario.seed)
+    sample = draw_requests(setup, POOL, setup.scenario.seed)
     max_k, tree = setup.scenario.max_k, setup.drafter.tree
     curve = walk_curve(sample.trace, max_k, tree)
     rate = rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context)
@@ -130,9 +132,9 @@ def _plan(scenario: Scenario, wanted: Wanted | None, progress: Callable[[str], N
         chosen = judged.named(wanted.spec.text)
         judged = replace(judged, best=chosen if chosen in judged.fit else None)
     else:
-        chosen = judged.best or _least_bad(setup, judged)
+        chosen = judged.best or least_bad(setup, judged)
     points = evidence.k_curve(setup, curve, chosen)
-    question = _question(setup, judged, chosen)
+    question = question_of(setup, judged, chosen)
     progress("judging the answer on the other source of step times")
     rivals = [one for one in judged.all if runnable(setup, one.spec) and near(one.spec, chosen.spec)]
     band = judge_band(setup, chosen, rivals, judged.drawn, sample, judged.replicas)
@@ -195,42 +197,8 @@ class Sizing:
         setup, scenario = self._setup, self._setup.scenario
         if scenario.replicas is not None or setup.rate is None:
             return self._on(scenario.replicas or 1)
-        enough = math.ceil(setup.rate / max(self.per_replica[spec.text] for spec in self._runnable))
-        if enough > MAX_REPLICAS:
-            raise InfeasibleError(
-                f"{setup.rate:g} QPS needs {enough} replicas, more than {MAX_REPLICAS}: "
-                "split the load, use more GPUs per replica (--tp) or a faster drafter"
-            )
-        too_few = enough - 1
-        judged = self._on(max(1, enough))
-        while judged.best is None:
-            too_few = judged.replicas
-            if too_few == MAX_REPLICAS or not self._alone_may_meet():
-                raise InfeasibleError(
-                    f"no number of replicas up to {MAX_REPLICAS} meets {slo_text(scenario)}: "
-                    "loosen the SLO, use more GPUs per replica (--tp) or a faster drafter"
-                )
-            judged = self._on(min(too_few + max(1, too_few // 4), MAX_REPLICAS))
-        while judged.replicas - too_few > 1:
-            middle = self._on((judged.replicas + too_few) // 2)
-            if middle.best is None:
-                too_few = middle.replicas
-            else:
-                judged = middle
-        return judged
-
-    def _alone_may_meet(self) -> bool:
-        """Whether any policy that the engine can run may meet the SLOs with one request at a time.
-
-        False only when fewer requests than ATTAINMENT meet them by more than chance explains (3 sigma).
-        """
-        alone = with_load(self._setup, concurrency=1, dp=1)
-        n = min(ALONE, len(self._sample.prompt_len))
-        least = ATTAINMENT - 3 * math.sqrt(ATTAINMENT * (1 - ATTAINMENT) / n)
-        first = replace(self._sample.take(n), follows=None)  # alone, no turn waits for the one before
-        return any(
-            slo_share(alone, evaluate(alone, spec, [first], 1, UNBOUNDED)) >= least for spec in self._runnable
-        )
+        best = max(self.per_replica[spec.text] for spec in self._runnable)
+        return fewest(setup, best, self._on, lambda: alone_may_meet(setup, self._runnable, self._sample))
 
     def _on(self, replicas: int) -> Judged:
         setup = self._setup
@@ -241,13 +209,14 @@ class Sizing:
         return Judged(replicas, drawn, done, tuple(fit), choose(fit))
 
 
-def _least_bad(setup: Setup, judged: Judged) -> Evaluated:
+def least_bad(setup: Setup, judged: Judged) -> Evaluated:
     """When nothing serves the load: the runnable policy that sustains most."""
     able = [one for one in judged.all if runnable(setup, one.spec)]
     return max(able, key=lambda one: (one.max_qps, -simplicity(one.spec)[0]))
 
 
-def _question(setup: Setup, judged: Judged, chosen: Evaluated) -> Question:
+def question_of(setup: Setup, judged: Judged, chosen: Evaluated) -> Question:
+    """What was asked, as it was judged."""
     s = setup.scenario
     replicas = judged.replicas if setup.rate is None else None
     return Question(

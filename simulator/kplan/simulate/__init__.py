@@ -4,6 +4,7 @@ from kplan.simulate.draw import Drawn, draw_requests
 from kplan.simulate.parallel import for_each
 from kplan.simulate.records import Recorder, recording
 from kplan.simulate.run import (
+    SIMULATED,
     UNBOUNDED,
     Sustained,
     run_fleet,
@@ -19,6 +20,7 @@ from kplan.simulate.source import POOL, MeanLengths, mean_lengths
 __all__ = [
     "MOST_WARM",
     "POOL",
+    "SIMULATED",
     "UNBOUNDED",
     "Drawn",
     "MeanLengths",

@@ -1,0 +1,76 @@
+"""``kplan dashboard``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from kplan.cli import options as o
+
+
+def dashboard(
+    host: Annotated[
+        str, typer.Option("--host", help="address to listen on; another than loopback needs --token")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="port to listen on; 0: any that is free")
+    ] = 8050,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            envvar="KPLAN_DASHBOARD_TOKEN",
+            show_envvar=True,
+            help="what whoever asks must know: ?token=... once, or a header Authorization: Bearer ...",
+        ),
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="open the page, where a person runs the command")
+    ] = True,
+    json: o.Json = False,
+) -> int:
+    """Serve a local web page for "what K at this load?", until Ctrl-C.
+
+    Its answers are quick looks of the simulator; a button runs the whole recommend.
+    """
+    from kplan.cli.output import progress
+    from kplan.dashboard.guard import Guard
+    from kplan.dashboard.server import bound_socket
+
+    guard = Guard(host, token)
+    with bound_socket(host, port) as bound:
+        from kplan.dashboard.app import Answers, make_app
+        from kplan.dashboard.server import BoundedServer
+        from kplan.dashboard.state import State
+
+        answers = Answers.of_simulator()
+        try:
+            with progress(json) as tell:
+                tell("compiling the simulator, and answering the first question")
+                answers.look(State())
+            number = bound.getsockname()[1]
+            server = BoundedServer(make_app(answers, guard, f"kplan_{number}"), bound)
+            url = f"http://{f'[{host}]' if ':' in host else host}:{number}/"
+            _announce(url, token is not None, browser, json)
+            server.serve()
+        finally:
+            answers.close()
+    return 0
+
+
+def _announce(url: str, guarded: bool, browser: bool, json: bool) -> None:
+    """Say where the page is, and open it where a person looks on; a token is not said back."""
+    from kplan.cli.output import print_json
+
+    if json:
+        print_json({"url": url})
+        sys.stdout.flush()
+        return
+    first = "; open it with ?token=... the first time" if guarded else ""
+    print(f"kplan dashboard at {url} (Ctrl-C ends it){first}", flush=True)
+    if browser and not guarded and sys.stdout.isatty():
+        import webbrowser
+
+        webbrowser.open(url)

@@ -1,0 +1,245 @@
+"""The page's wiring: a question goes in by its controls or its address, an answer comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dash import ClientsideFunction, Dash, Input, Output, ctx, no_update
+from dash import State as Held
+from dash.exceptions import DashException
+from flask import Flask, Response, request
+
+from kplan.dashboard import charts, page
+from kplan.dashboard.desk import BusyError, Desk
+from kplan.dashboard.guard import Guard, protect
+from kplan.dashboard.job import FullRuns
+from kplan.dashboard.quick import Look, Quick, full_look
+from kplan.dashboard.state import CHOICES, KNOBS, State
+from kplan.errors import InfeasibleError, InputError, KplanError
+from kplan.export import plan_json
+from kplan.report.document import stylesheet
+
+CONTROLS = (*(knob.name for knob in KNOBS), *CHOICES, "tp")
+_INDEX = """<!DOCTYPE html>
+<html lang="en">
+<head>{%metas%}<title>{%title%}</title>{%favicon%}<style>STYLES</style>{%css%}</head>
+<body>{%app_entry%}{%config%}{%scripts%}{%renderer%}</body>
+</html>"""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Quick looks, and the full runs that take their place."""
+
+    desk: Desk[State, Look]
+    full: FullRuns
+
+    @classmethod
+    def of_simulator(cls) -> Answers:
+        """Those of the simulator."""
+        return cls(Desk(Quick().look), FullRuns(full_look))
+
+    def look(self, state: State) -> Look:
+        """The full run of ``state`` where there is one, else a quick look.
+
+        Raises:
+            BusyError: too many ask at once.
+            InputError, InfeasibleError: there is no answer.
+        """
+        found = self.full.found(state)
+        return found if isinstance(found, Look) else self.desk.ask(state)
+
+    def close(self) -> None:
+        """End what is under way."""
+        self.full.close()
+        self.desk.close()
+
+
+def make_app(answers: Answers, guard: Guard, cookie: str = "kplan") -> Flask:
+    """The WSGI application of the page.
+
+    Args:
+        cookie: name of the cookie of the token; cookies know no ports, so each server has its own.
+    """
+    app = Dash(
+        "kplan.dashboard",
+        title="kplan: what K at this load?",
+        update_title="",
+        serve_locally=True,
+        enable_mcp=False,
+        suppress_callback_exceptions=False,
+        add_log_handler=False,
+        meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
+    )
+    app.index_string = _INDEX.replace("STYLES", stylesheet())
+    app.layout = page.layout()
+    _wire(app, answers)
+    server: Flask = app.server
+    _add_downloads(server, answers)
+    server.register_error_handler(BusyError, lambda error: _plain(str(error), 503))
+    server.register_error_handler(DashException, lambda _: _plain("the page has no such part", 404))
+    protect(server, guard, cookie, app.csp_hashes())
+    server.before_request(lambda: _refuse_other_calls(app))
+    return server
+
+
+def _refuse_other_calls(app: Dash) -> Response | None:
+    """Only what the page itself would call is called, with as many inputs: the rest is no fault of ours."""
+    if request.path != "/_dash-update-component":
+        return None
+    asked = request.get_json(silent=True)
+    body: dict[str, Any] = asked if isinstance(asked, dict) else {}
+    output = body.get("output")
+    known = (app.callback_map or {}).get(output) if isinstance(output, str) else None
+    if known is not None and all(
+        _named(body.get(part, [])) == _named(known[part]) for part in ("inputs", "state")
+    ):
+        return None
+    return _plain("this is no question of the page", 400)
+
+
+def _named(parts: object) -> list[tuple[Any, Any]] | None:
+    """Ids and properties of the inputs of a call, None when they are something else."""
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        return None
+    return [(part.get("id"), part.get("property")) for part in parts]
+
+
+def _wire(app: Dash, answers: Answers) -> None:
+    for knob in KNOBS:
+        app.clientside_callback(
+            ClientsideFunction("kplan", "sync"),
+            Output(f"{knob.name}-slider", "value"),
+            Output(knob.name, "value", allow_duplicate=True),
+            Input(f"{knob.name}-slider", "value"),
+            Input(knob.name, "value"),
+            Held(f"{knob.name}-ends", "data"),
+            prevent_initial_call=True,
+        )
+    app.clientside_callback(
+        ClientsideFunction("kplan", "collect"),
+        Output("ask", "data"),
+        *(Input(name, "value") for name in CONTROLS),
+        Held("defaults", "data"),
+    )
+
+    @app.callback(
+        *(Output(name, "value") for name in CONTROLS),
+        Output("notice", "children"),
+        Output("notice", "hidden"),
+        Input("url", "search"),
+    )
+    def restore(search: str | None) -> tuple[Any, ...]:
+        """The controls as the address says; a bad address leaves them at their defaults, and is named."""
+        state, fault = State(), ""
+        try:
+            state = State.from_query(search or "")
+        except InputError as error:
+            fault = f"The address was not used: {error}"
+        return (*(getattr(state, name) for name in CONTROLS), fault, not fault)
+
+    @app.callback(
+        Output("answer", "children"),
+        Output("heading", "children"),
+        Output("evidence", "hidden"),
+        Output("tpot", "figure"),
+        Output("map", "figure"),
+        Output("policies", "children"),
+        Output("rests-on", "children"),
+        Output("files", "children"),
+        Input("ask", "data"),
+        Input("done", "data"),
+        prevent_initial_call=True,
+    )
+    def answer(ask: str | None, _: object) -> tuple[Any, ...]:
+        """The answer to the controls, or why there is none."""
+        try:
+            state = _asked(ask)
+            look = answers.look(state)
+        except (InputError, InfeasibleError) as error:
+            nothing = (no_update,) * 5
+            return (page.refusal(str(error)), "What K at this load?", True, *nothing)
+        plan = look.plan
+        return (
+            page.answer(look),
+            f"What K at {state.qps:g} requests/s?",
+            False,
+            charts.tpot(plan),
+            charts.k_map(look.map),
+            page.policies(plan),
+            page.rests_on(plan),
+            page.files(look, state.query()),
+        )
+
+    @app.callback(
+        Output("progress", "children"),
+        Output("tick", "disabled"),
+        Output("done", "data"),
+        Input("full", "n_clicks"),
+        Input("tick", "n_intervals"),
+        Input("ask", "data"),
+        prevent_initial_call=True,
+    )
+    def run_full(_: int, __: int, ask: str | None) -> tuple[Any, ...]:
+        """Start a full run, and say how far it is."""
+        try:
+            state = _asked(ask)
+            if ctx.triggered_id == "full":
+                answers.full.start(state)
+        except KplanError as error:
+            return str(error), True, no_update
+        return _progress(answers.full, state)
+
+
+def _asked(ask: str | None) -> State:
+    if not isinstance(ask, str):
+        raise InputError("question", str(ask)[:40], "is no query string", "load the page anew")
+    return State.from_query(ask)
+
+
+def _progress(full: FullRuns, state: State) -> tuple[Any, ...]:
+    """What is said of the full run of ``state``; whether nothing more will come; what is there now."""
+    found = full.found(state)
+    if found is not None:
+        told = (
+            f"no answer: {found}" if isinstance(found, KplanError) else "this is the answer of the full run"
+        )
+        return told, True, state.query()
+    running = full.running()
+    if running is None:
+        return "", True, no_update
+    if running.state != state:
+        return "the full run of another question is under way", False, no_update
+    return f"{running.doing} ({running.for_s:.0f} s)", False, no_update
+
+
+def _add_downloads(server: Flask, answers: Answers) -> None:
+    texts: dict[str, Callable[[Look], str]] = {page.PLAN_FILE: lambda look: plan_json(look.plan)}
+
+    @server.get("/download/<name>")
+    def download(name: str) -> Response:
+        """One file of an answer; a name is looked up among its files, and is never a path."""
+        try:
+            state = State.from_query(request.query_string.decode("ascii", "replace"))
+            look = answers.look(state)
+        except InputError as error:
+            return _plain(str(error), 400)
+        except InfeasibleError as error:
+            return _plain(str(error), 409)
+        text = texts[name](look) if name in texts else look.exports.files.get(name)
+        if text is None:
+            have = ", ".join((*texts, *look.exports.files))
+            return _plain(f"{name[:40]!r} is no file of this answer; it has {have}", 404)
+        kind = "application/json" if name.endswith(".json") else "application/yaml"
+        response = Response(text, mimetype=kind)
+        response.headers["Content-Disposition"] = f"attachment; filename={name}"
+        return response
+
+
+def _plain(text: str, status: int) -> Response:
+    response = Response(f"error: {text}\n", status, mimetype="text/plain")
+    if status == 503:
+        response.headers["Retry-After"] = "1"
+    return response

@@ -1,0 +1,190 @@
+"""The page in a headless Chromium, the network off: load, move a slider, read, download, come back."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.dashboard.browser import CHROMIUM, Tab, chromium
+from tests.dashboard.served import ask, command
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH")
+
+WORDS = "(document.querySelector('#words')?.innerText ?? '')"
+DRAWN = "document.querySelectorAll('.js-plotly-plot .xtitle').length === 2"
+MOVES = 20
+PATIENCE_S = 1.0
+"""Median processor seconds of an answer: on two idle cores a person waits less."""
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with command() as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def url(dashboard: tuple[subprocess.Popen[str], str]) -> str:
+    return dashboard[1]
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as tab:
+        yield tab
+
+
+def _opened(tab: Tab, url: str, width: int = 1280, height: int = 900) -> Tab:
+    tab.call("Page.navigate", url="about:blank")
+    tab.failed.clear()
+    tab.open(url, width, height)
+    tab.wait(DRAWN)
+    return tab
+
+
+def _press(tab: Tab, knob: str, key: str, code: int) -> None:
+    tab.js(f"document.querySelector('#{knob}-slider [role=slider]').focus()")
+    tab.key(key, code)
+
+
+def _right(tab: Tab, knob: str) -> None:
+    _press(tab, knob, "ArrowRight", 39)
+
+
+def test_a_moved_slider_changes_the_answer_the_address_and_a_refresh_keeps_it(tab: Tab, url: str) -> None:
+    _opened(tab, url + "?workload=gsm8k")
+    before = tab.js(WORDS)
+    assert "at 64 QPS" in before
+    _right(tab, "qps")
+    after = tab.wait(f"{WORDS} !== {json.dumps(before)} && {WORDS}")
+    assert "at 66 QPS" in after  # steps lie 0.02 decades apart: 10 ** 1.82, to two digits
+    assert tab.js("document.querySelector('h1').innerText") == "What K at 66 requests/s?"
+    assert tab.js("location.search") == "?qps=66&workload=gsm8k"
+    assert tab.js("document.querySelector('#qps').value") == "66"
+    tab.call("Page.reload")
+    tab.wait(f"{WORDS} === {json.dumps(after)}")
+    assert tab.js("document.querySelector('#qps').value") == "66"
+    assert "gsm8k" in tab.js("document.querySelector('#workload').innerText")
+    assert tab.js("location.search") == "?qps=66&workload=gsm8k"
+    assert tab.failed == []
+
+
+def test_a_typed_number_moves_the_slider_and_an_end_empties_the_field(tab: Tab, url: str) -> None:
+    _opened(tab, url + "?workload=gsm8k&slo_tpot=20")
+    tab.js("document.querySelector('#slo_tpot').focus(); document.querySelector('#slo_tpot').select()")
+    tab.type("100")
+    tab.key("Enter", 13, text="\r")
+    tab.wait("location.search.includes('slo_tpot=100')")
+    at = "Number(document.querySelector('#slo_tpot-slider [role=slider]').getAttribute('aria-valuenow'))"
+    tab.wait(f"Math.abs({at} - 2) < 0.02")
+    _press(tab, "slo_tpot", "End", 35)
+    tab.wait("!location.search.includes('slo_tpot')")
+    assert tab.js("document.querySelector('#slo_tpot').value") == ""
+
+
+def test_a_download_is_what_the_page_says(tab: Tab, url: str, tmp_path: Path) -> None:
+    _opened(tab, url + "?workload=gsm8k&qps=12")
+    tab.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    tab.js("document.querySelector('a[download=\"plan.json\"]').click()")
+    end, told = time.monotonic() + 30, tmp_path / "plan.json"
+    while not told.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    plan = json.loads(told.read_text())
+    assert plan["answer"]["words"] == tab.js(WORDS)
+    assert plan["question"]["qps"] == 12
+    names = tab.js("[...document.querySelectorAll('#files a')].map(link => link.download)")
+    assert names[:2] == ["plan.json", "vllm.yaml"]
+    config = tab.js("fetch(document.querySelector('a[download=\"vllm.yaml\"]').href).then(r => r.text())")
+    assert (
+        f'"num_speculative_tokens": {plan["answer"]["k"]}' in config.replace("'", '"') or "num_spec" in config
+    )
+
+
+def test_a_hostile_address_is_named_and_the_page_stays_usable(tab: Tab, url: str) -> None:
+    _opened(tab, url + "?model=<img src=x onerror=alert(1)>&qps=12")
+    notice = tab.js("document.querySelector('#notice').innerText")
+    assert "The address was not used" in notice
+    assert "known: deepseek-v2-lite" in notice
+    assert tab.js("document.querySelectorAll('#notice img').length") == 0
+    assert "at 64 QPS" in tab.js(WORDS)
+    assert tab.js("location.search") == ""
+
+
+def test_a_question_without_an_answer_says_why(tab: Tab, url: str) -> None:
+    tab.open(url + "?proposer=suffix&workload=mtbench", 1280, 900)
+    tab.wait(f"{WORDS}.includes('workload mtbench has eagle')")
+    tab.open(url + "?workload=gsm8k&slo_tpot=1", 1280, 900)
+    tab.wait(f"{WORDS}.includes('no number of replicas')")
+    assert tab.js("document.querySelector('#evidence').hidden") is True
+
+
+def test_the_full_run_takes_the_place_of_the_quick_look(tab: Tab, url: str) -> None:
+    _opened(tab, url + "?workload=gsm8k&qps=12")
+    assert "Quick look" in tab.js("document.querySelector('#how').innerText")
+    tab.js("document.querySelector('#full').click()")
+    tab.wait("document.querySelector('#progress').innerText !== ''")
+    tab.wait("document.querySelector('#how').innerText.startsWith('Full run: 5 x')", 300)
+    tab.wait("document.querySelector('#progress').innerText.includes('full run')")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_overlaps_or_is_cut(tab: Tab, url: str, width: int, height: int, theme: str) -> None:
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    tab.call("Emulation.setEmulatedMedia", features=features)
+    _opened(tab, url, width, height)
+    assert tab.js("document.documentElement.scrollWidth") <= width
+    boxes = tab.js(
+        "[...document.querySelectorAll("
+        "'.top, .controls, #files, .charts section, #policies, .knob, .choice')].map(e => {"
+        "const b = e.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom, e.className] })"
+    )
+    blocks = [box for box in boxes if box[4] not in ("knob", "choice")]
+    rows = [box for box in boxes if box[4] in ("knob", "choice")]
+    for group in (blocks, rows):
+        for i, one in enumerate(group):
+            assert one[2] <= width + 1
+            assert one[3] - one[1] > 20
+            for two in group[i + 1 :]:
+                gaps = (two[0] - one[2], one[0] - two[2], two[1] - one[3], one[1] - two[3])
+                assert max(gaps) >= -1, (one, two)
+    marks = tab.js(
+        "[...document.querySelectorAll('.js-plotly-plot')].map(plot => ['.xtitle', '.xtick text'].map(name =>"
+        "[...plot.querySelectorAll(name)].map(e => e.getBoundingClientRect()).map(b => [b.top, b.bottom])))"
+    )
+    for titles, ticks in marks:
+        assert max(bottom for _, bottom in ticks) <= titles[0][0] + 2, "a tick lies on the axis title"
+    ink = tab.js("getComputedStyle(document.querySelector('.xtick text')).fill")
+    assert ink == ("rgb(28, 32, 38)" if theme == "light" else "rgb(232, 234, 237)")
+    assert tab.failed == []
+    tab.call("Emulation.setEmulatedMedia", features=[])
+
+
+def test_a_slider_is_answered_within_a_second(tab: Tab, dashboard: tuple[subprocess.Popen[str], str]) -> None:
+    """By the processor time of an answer, which other work on the machine does not lengthen."""
+    process, url = dashboard
+    _opened(tab, url + "?qps=16")
+    server = psutil.Process(process.pid)
+    waited, used = [], []
+    for _ in range(MOVES):
+        before, start, busy = tab.js(WORDS), time.monotonic(), sum(server.cpu_times()[:2])
+        _right(tab, "qps")
+        tab.wait(f"{WORDS} !== {json.dumps(before)}")
+        waited.append(time.monotonic() - start)
+        used.append(sum(server.cpu_times()[:2]) - busy)
+    wall, processor = statistics.median(waited), statistics.median(used)
+    print(f"median seconds from key to answer: {wall:.2f}, of processor {processor:.2f}")
+    assert processor < PATIENCE_S
+
+
+def test_the_page_needs_no_network(url: str) -> None:
+    page = ask(url)[1]
+    assert "https://" not in page

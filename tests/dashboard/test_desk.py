@@ -1,0 +1,135 @@
+"""So many at once as can be answered, each once, and none wrongly."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kplan.dashboard.desk import BusyError, Desk
+from kplan.dashboard.job import FullRuns
+from kplan.dashboard.kept import Kept
+from kplan.dashboard.quick import Look
+from kplan.dashboard.state import State
+from kplan.errors import InfeasibleError, InputError
+from tests.dashboard.made import full, look_of
+
+
+def test_the_same_question_asked_by_many_is_answered_once() -> None:
+    asked: list[int] = []
+    go = threading.Event()
+
+    def answer(question: int) -> int:
+        asked.append(question)
+        assert go.wait(10)
+        return question * question
+
+    desk = Desk(answer, waiting=2)
+    with ThreadPoolExecutor(20) as people:
+        told = [people.submit(desk.ask, 1 + i % 2) for i in range(20)]
+        time.sleep(0.1)
+        with pytest.raises(BusyError, match="2 questions wait"):
+            desk.ask(3)
+        go.set()
+        assert [one.result() for one in told] == [1, 4] * 10
+    assert sorted(asked) == [1, 2]
+    assert desk.ask(3) == 9
+    assert desk.ask(1) == 1
+    assert sorted(asked) == [1, 2, 3]
+    desk.close()
+
+
+def test_a_refusal_reaches_everybody_and_is_not_kept() -> None:
+    tries: list[int] = []
+
+    def answer(question: int) -> int:
+        tries.append(question)
+        raise InputError("question", question, "is odd")
+
+    desk = Desk(answer)
+    for _ in range(2):
+        with pytest.raises(InputError, match="is odd"):
+            desk.ask(1)
+    assert tries == [1, 1]
+    desk.close()
+
+
+def test_what_waits_when_it_closes_is_told_so() -> None:
+    go = threading.Event()
+    desk = Desk(lambda question: go.wait(10))
+    with ThreadPoolExecutor(2) as people:
+        first, second = people.submit(desk.ask, 1), people.submit(desk.ask, 2)
+        time.sleep(0.1)
+        closing = threading.Thread(target=desk.close)
+        closing.start()
+        with pytest.raises(BusyError, match="closing"):
+            (second if not second.running() or second.exception(5) else first).result()
+        go.set()
+        closing.join()
+
+
+def test_only_the_values_used_last_are_kept() -> None:
+    kept: Kept[str, int] = Kept(2)
+    assert kept.get("a", lambda: 1) == 1
+    kept.put("b", 2)
+    assert kept.get("a", lambda: 99) == 1
+    kept.put("c", 3)
+    assert (kept.find("a"), kept.find("b"), kept.find("c")) == (1, None, 3)
+
+
+def _ended(runs: FullRuns) -> None:
+    end = time.monotonic() + 10
+    while runs.running() is not None:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_full_run_says_what_it_does_and_one_goes_at_a_time() -> None:
+    runs, mine, other = FullRuns(full), State(qps=12), State(qps=13)
+    runs.start(mine)
+    runs.start(mine)  # it is under way already
+    with pytest.raises(BusyError, match="another question"):
+        runs.start(other)
+    under_way = runs.running()
+    assert under_way is not None
+    assert under_way.state == mine
+    assert under_way.doing in ("starting", "pricing", "simulating", "judging")
+    _ended(runs)
+    found = runs.found(mine)
+    assert isinstance(found, Look)
+    assert found.full
+    assert "12" in found.plan.answer.words
+    assert runs.found(other) is None
+    runs.close()
+
+
+def test_a_full_run_without_an_answer_keeps_why() -> None:
+    def run(state: State, tell: object) -> Look:
+        raise InfeasibleError("nothing meets it")
+
+    runs = FullRuns(run)
+    runs.start(State())
+    _ended(runs)
+    assert str(runs.found(State())) == "nothing meets it"
+
+
+def test_closing_ends_a_full_run_at_its_next_step() -> None:
+    begun = threading.Event()
+
+    def run(state: State, tell: object) -> Look:
+        for _ in range(1000):
+            tell("on and on")  # type: ignore[operator]
+            begun.set()
+            time.sleep(0.01)
+        return look_of(state)
+
+    runs = FullRuns(run)
+    runs.start(State())
+    assert begun.wait(5)
+    start = time.monotonic()
+    runs.close()
+    assert time.monotonic() - start < 2
+    assert runs.running() is None
+    assert runs.found(State()) is None
