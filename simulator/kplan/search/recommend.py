@@ -36,6 +36,7 @@ from kplan.search.evaluate import (
 )
 from kplan.search.peaks import peak_of
 from kplan.search.phrases import slo_text
+from kplan.search.pictures import Seen, evidence_of
 from kplan.search.within import slo_rate
 from kplan.simulate import (
     POOL,
@@ -147,6 +148,7 @@ def _plan(scenario: Scenario, wanted: Wanted | None, progress: Callable[[str], N
         "" if wanted is None else wanted.why,
     )  # fmt: skip
     answer = words.answer(setup, judged, chosen, given)
+    seen = Seen(curve, table, sample, judged.drawn, judged.all, chosen, judged.replicas)
     return Plan(
         question=question,
         answer=answer,
@@ -156,6 +158,7 @@ def _plan(scenario: Scenario, wanted: Wanted | None, progress: Callable[[str], N
         assumptions=evidence.assumptions(setup),
         scenario_hash=digest(question.model_dump(mode="json")),
         versions=versions(),
+        evidence=evidence_of(setup, seen, progress),
     )
 
 
