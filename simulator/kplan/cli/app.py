@@ -19,6 +19,7 @@ from kplan.cli import (
     listing,
     policies,
     recommend,
+    report,
     search,
     simulate,
     traces,
@@ -49,6 +50,7 @@ app.command("simulate")(simulate.simulate)
 app.command("search")(search.search)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("export")(export.export)
+app.command("report")(report.report)
 app.command("profiles")(listing.profiles)
 app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)
