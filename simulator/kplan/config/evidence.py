@@ -1,7 +1,8 @@
 """What the pictures of a report are drawn from, beside the policies compared: part of ``plan.json``.
 
-Two ways of knowing, kept apart: the sweep and the SLO curves are simulated; the K map, the Pareto front and
-the sensitivity are closed forms, a steady step of the latency model at the expected acceptance.
+Two ways of knowing, kept apart: the sweep and the SLO curves are simulated; the K map and the Pareto front
+are closed forms, a steady step of the latency model at the expected acceptance; the sensitivity is what such
+a closed form makes of the simulated TPOT.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Front(Record):
 
 
 class Change(Record):
-    """The same load with one input changed (closed form)."""
+    """The load with one input changed: the simulated TPOT times the change that the closed form gives."""
 
     name: str
     tpot_ms: tuple[float | None, ...]
@@ -117,7 +118,16 @@ class Change(Record):
     best_k: int | None
     """The smallest K within 1% of the best; None where no K sustains the load."""
     loss: float | None
-    """TPOT of ``kept_k`` over that of the best, less 1; None where it, or every K, is not sustained."""
+    """TPOT of ``kept_k`` over that of the best, less 1; None where it is not sustained."""
+
+
+class Sensitivity(Record):
+    """What would change the answer."""
+
+    changes: tuple[Change, ...]
+    """The first is the load as it was asked about."""
+    closed_ms: float | None
+    """TPOT of the answer's K at the load asked about, by the closed form alone; None: not sustained."""
 
 
 class Evidence(Record):
@@ -128,7 +138,7 @@ class Evidence(Record):
     acceptance: tuple[Depth, ...]
     slo: tuple[SloCurve, ...]
     front: Front
-    changes: tuple[Change, ...]
-    """The first is the load as it was asked about."""
+    sensitivity: Sensitivity | None
+    """None where nothing is drafted, or no K sustains the load whatever changes."""
     limits: tuple[str, ...]
     """What a reader must know of this answer, a sentence each."""

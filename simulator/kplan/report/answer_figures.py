@@ -15,6 +15,8 @@ from kplan.report.text import number, short_names
 
 _WORST = 0.3
 """A loss from which on a cell has no colour."""
+_TIE = 0.01
+"""A loss that is larger than now by no more is none."""
 _BEYOND = 2
 """Columns shown beyond the largest K that is best, or kept, anywhere."""
 _ATTAINMENT = 90
@@ -23,9 +25,9 @@ _ATTAINMENT = 90
 
 def changes(plan: Plan) -> go.Figure | None:
     """By changed input and K, how much later a token comes than at the best K; the answer's K framed."""
-    if plan.evidence is None or not plan.evidence.changes:
+    rows = _rows(plan)
+    if not rows:
         return None
-    rows = plan.evidence.changes
     most = len(rows[0].tpot_ms) - 1
     largest = max(max(one.kept_k, one.best_k or 0) for one in rows)
     ks = list(range(min(most, largest + _BEYOND) + 1))
@@ -80,16 +82,26 @@ def changes(plan: Plan) -> go.Figure | None:
 
 
 def change_words(plan: Plan) -> list[str]:
-    """A sentence for every change under which another K is best, as HTML-safe text."""
-    rows = plan.evidence.changes if plan.evidence else ()
+    """A sentence for every change under which the answer falls behind another K, as HTML-safe text."""
+    rows = _rows(plan)
     told = []
     for one in rows[1:]:
         if one.best_k is None:
             told.append(f"{one.name}: no K sustains the load on these replicas.")
-        elif one.best_k != one.kept_k:
-            cost = "is not sustained" if one.loss is None else f"is {100 * one.loss:.1f}% slower per token"
-            told.append(f"{one.name}: {_k_words(one.best_k)} is best; the answer {cost}.")
+        elif one.loss is None:
+            told.append(f"{one.name}: {_k_words(one.best_k)} is best; the answer does not sustain the load.")
+        elif one.best_k != one.kept_k and one.loss > (rows[0].loss or 0.0) + _TIE:
+            told.append(
+                f"{one.name}: {_k_words(one.best_k)} is best; the answer is {100 * one.loss:.1f}% slower."
+            )
+    if rows and not told:
+        told.append("Under none of these changes does the answer fall behind another K by 1% more than now.")
     return [escape(one) for one in told]
+
+
+def _rows(plan: Plan) -> tuple[Change, ...]:
+    found = plan.evidence and plan.evidence.sensitivity
+    return found.changes if found else ()
 
 
 def _k_words(k: int) -> str:

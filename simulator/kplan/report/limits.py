@@ -44,19 +44,18 @@ def _limits(plan: Plan) -> Iterator[str]:
 
 def _closed_form(plan: Plan) -> Iterator[str]:
     """How far the closed forms are from the simulation, where both know the load asked about."""
-    if plan.evidence is None or not plan.evidence.changes:
+    found = plan.evidence and plan.evidence.sensitivity
+    if not found:
         return
     told = (
-        "What would change the answer, the K map and the Pareto front are closed forms: requests all alike, "
-        "in a batch that does not vary"
+        "What would change the answer, the K map and the Pareto front rest on closed forms: requests all "
+        "alike, in a batch that does not vary"
     )
-    first = plan.evidence.changes[0]
-    simulated = next((one.tpot_ms for one in plan.policies if one.name == plan.answer.policy), None)
-    known = first.tpot_ms[first.kept_k]
-    if simulated is None or known is None:
+    here = next((one.tpot_ms for one in plan.policies if one.name == plan.answer.policy), None)
+    if here is None or found.closed_ms is None:
         yield f"{told}."
     else:
         yield (
-            f"{told}. For the load asked about they give a TPOT of {number(known)} ms, "
-            f"{100 * (known / simulated.mean - 1):+.0f}% beside the simulation."
+            f"{told}. For the load asked about they give a TPOT of {number(found.closed_ms)} ms, "
+            f"{100 * (found.closed_ms / here.mean - 1):+.0f}% beside the simulation."
         )

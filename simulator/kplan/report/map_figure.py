@@ -19,7 +19,7 @@ def k_map(plan: Plan) -> go.Figure | None:
         return None
     grid = plan.evidence.k_map
     cells = [k for row in grid.best_k for k in row if k is not None]
-    if not cells:
+    if not cells or plan.question.max_k == 0:
         return None
     largest = max(max(cells), 1)
     figure = go.Figure()

@@ -91,8 +91,10 @@ def set_rows(figure: go.Figure, names: Sequence[str], unit: str) -> None:
     )  # fmt: skip
     figure.update_xaxes(title_text=unit, rangemode="tozero", automargin=True)
     figure.update_layout(
-        height=_FRAME_PX + _ROW_PX * len(names), legend=LEGEND, margin={"l": 8, "r": 16, "t": 44, "b": 48}
+        height=max(_LEAST_PX, _FRAME_PX + _ROW_PX * len(names)),
+        legend=LEGEND,
+        margin={"l": 8, "r": 16, "t": 44, "b": 48},
     )
 
 
-_ROW_PX, _FRAME_PX = 27, 120
+_ROW_PX, _FRAME_PX, _LEAST_PX = 27, 120, 240

@@ -62,11 +62,10 @@ def _load_charts(plan: Plan) -> list[Chart]:
             "chart-changes",
             "What would change the answer",
             "By input and K: percent by which a token comes later than at the best K there (a dash: not "
-            "sustained on these replicas). Closed form, at the batch where the load balances; a longer "
-            "context is a longer prompt.",
+            "sustained on these replicas). First row: simulated; the others change it by a closed form, at "
+            "the batch where the load balances. A longer context is a longer prompt.",
             answer_figures.changes(plan),
-            tuple(answer_figures.change_words(plan))
-            or ("Under none of these changes is another K best by more than 1%.",),
+            tuple(answer_figures.change_words(plan)),
         ),
     ]
 

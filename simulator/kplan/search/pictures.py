@@ -14,7 +14,7 @@ from kplan.config.plan import BatchRange
 from kplan.search.candidates import WalkCurve, best_k
 from kplan.search.evaluate import Evaluated, batch_quantiles
 from kplan.search.evidence import caveats
-from kplan.search.sensitivity import changes
+from kplan.search.sensitivity import sensitivity
 from kplan.search.steady import Steady, spaced, steady
 from kplan.search.sweep import shown, sweep
 from kplan.simulate import Drawn, Setup
@@ -60,15 +60,17 @@ def evidence_of(setup: Setup, seen: Seen, progress: Callable[[str], None]) -> Ev
     progress("asking what would change the answer")
     load = steady(setup, seen.curve, float(seen.sample.prompt_len.mean()))
     limits = caveats(setup, seen.sample.recorded_k)
+    if setup.log is not None and setup.log.prefix is not None:
+        limits.append("The closed forms leave the prefix cache out: they compute every prompt in full.")
     if swept is None:
-        limits.append("Other loads were not simulated: it would have taken longer than the answer.")
+        limits.append("Other loads were not simulated: of a log, or where it takes longer than the answer.")
     return Evidence(
         sweep=swept,
         k_map=k_map(load, chosen, setup.model.max_context),
         acceptance=depths(seen.sample, setup.scenario.max_k) if setup.drafter.tree is None else (),
         slo=tuple(slo_curve(one) for one in policies if not one.saturated),
         front=front(load, setup.scenario.tp),
-        changes=changes(setup, load, chosen, seen.replicas),
+        sensitivity=sensitivity(setup, load, seen.done, chosen, seen.replicas),
         limits=tuple(limits),
     )
 

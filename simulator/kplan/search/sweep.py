@@ -32,8 +32,7 @@ NEAR = 0.04
 """A load so close to the one asked about, in shares of it, is left out."""
 MOST_POLICIES = 4
 MOST_TOKENS = 60_000_000
-"""Output tokens that the replications at the load asked about may bring to the servers simulated: with more,
-a sweep would take longer than the answer."""
+"""Output tokens that all replications bring to one replica at the load asked about."""
 
 F64 = NDArray[np.float64]
 
@@ -75,9 +74,11 @@ def sweep(
         drawn: requests of each replication.
 
     Returns:
-        None of a log, whose one rate is its own, and where it would take too long.
+        None of a log, whose one rate is its own, and where it would take longer than the answer: more than
+        MOST_TOKENS, or servers that must be simulated together.
     """
-    if setup.log is not None or _tokens(setup, drawn, replicas) > MOST_TOKENS:
+    tokens = sum(int(one.output_len.sum()) for one in drawn) / replicas
+    if setup.log is not None or setup.routed(replicas) or tokens > MOST_TOKENS:
         return None
     loads, asked = _loads(setup, chosen, replicas)
     judged = {one.spec.text: one for one in policies}
@@ -106,11 +107,6 @@ def sweep(
             if (found := _crossing(a, b, loads, runs[a], runs[b])) is not None
         ),
     )
-
-
-def _tokens(setup: Setup, drawn: Sequence[Drawn], replicas: int) -> float:
-    """Output tokens of all replications on the servers that are simulated."""
-    return sum(int(one.output_len.sum()) for one in drawn) / (1 if setup.routed(replicas) else replicas)
 
 
 def _loads(setup: Setup, chosen: Evaluated, replicas: int) -> tuple[list[float], float]:
