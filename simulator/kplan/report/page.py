@@ -52,7 +52,7 @@ def _load_charts(plan: Plan) -> list[Chart]:
         Chart(
             "chart-sweep",
             "Latency and throughput against the load",
-            "Simulated, each load on the same requests for every policy; bars: 95% interval over the "
+            "Simulated, on the same requests for every policy; bars: 95% interval over the "
             "replications. A line of TPOT ends where its queue would grow without end; hollow: what is "
             "sustained there.",
             load_figures.sweep(plan),

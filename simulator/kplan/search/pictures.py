@@ -34,14 +34,13 @@ class Seen:
     Attributes:
         curve: tokens and verified drafts per request and step at each K.
         table: the best K by batch in steady steps.
-        sample: requests of the scenario's own seed; drawn: of each replication, as they were judged on.
+        sample: requests of the scenario's own seed.
         done: every policy at the load asked about.
     """
 
     curve: WalkCurve
     table: tuple[BatchRange, ...]
     sample: Drawn
-    drawn: tuple[Drawn, ...]
     done: tuple[Evaluated, ...]
     chosen: Evaluated
     replicas: int
@@ -56,7 +55,7 @@ def evidence_of(setup: Setup, seen: Seen, progress: Callable[[str], None]) -> Ev
     chosen = seen.chosen
     policies = shown(seen.done, chosen, seen.table[0].k, seen.table[-1].k)
     progress("simulating other loads")
-    swept = sweep(setup, policies, chosen, seen.drawn, seen.replicas)
+    swept = sweep(setup, policies, chosen, seen.replicas)
     progress("asking what would change the answer")
     load = steady(setup, seen.curve, float(seen.sample.prompt_len.mean()))
     limits = caveats(setup, seen.sample.recorded_k)

@@ -148,7 +148,7 @@ def _plan(scenario: Scenario, wanted: Wanted | None, progress: Callable[[str], N
         "" if wanted is None else wanted.why,
     )  # fmt: skip
     answer = words.answer(setup, judged, chosen, given)
-    seen = Seen(curve, table, sample, judged.drawn, judged.all, chosen, judged.replicas)
+    seen = Seen(curve, table, sample, judged.all, chosen, judged.replicas)
     return Plan(
         question=question,
         answer=answer,

@@ -19,20 +19,21 @@ from kplan.simulate import (
     Setup,
     at_rate,
     default_requests,
+    draw_requests,
     for_each,
     run_policy,
     with_load,
 )
 
 SHARES = (0.1, 0.25, 0.45, 0.65, 0.8, 0.92, 1.2, 1.5)
-"""Loads, in shares of what the recommended policy sustains; above 1 nothing is simulated."""
+"""Loads, in shares of what the recommended policy sustains; beyond its own limit a policy is not simulated."""
 CLIENTS = (0.25, 0.5, 1.0, 1.5, 2.0)
 """Clients of a closed loop, in shares of those asked about."""
 NEAR = 0.04
 """A load so close to the one asked about, in shares of it, is left out."""
 MOST_POLICIES = 4
 MOST_TOKENS = 60_000_000
-"""Output tokens that all replications bring to one replica at the load asked about."""
+"""Output tokens that all replications bring to one replica at the largest load that is simulated."""
 
 F64 = NDArray[np.float64]
 
@@ -60,38 +61,43 @@ def _slowness(one: Evaluated) -> tuple[bool, float]:
     return one.saturated, -one.max_qps if one.saturated else one.tpot_s
 
 
-def sweep(
-    setup: Setup, policies: Sequence[Evaluated], chosen: Evaluated, drawn: Sequence[Drawn], replicas: int
-) -> Sweep | None:
+def sweep(setup: Setup, policies: Sequence[Evaluated], chosen: Evaluated, replicas: int) -> Sweep | None:
     """Run ``policies`` at loads around the one asked about.
 
-    The requests are those that the answer was judged on, arriving as much apart as the load says (common
-    random numbers); as many as the load takes to settle, where there are so many. Of replicas behind a round
+    Every load is served with the first of the same requests, arriving as much apart as it says (common random
+    numbers), and as many as it takes to settle, whatever number was asked for. Of replicas behind a round
     robin, which are alike, one is simulated.
 
     Args:
         policies: as judged at the load asked about, which is not run again.
-        drawn: requests of each replication.
 
     Returns:
         None of a log, whose one rate is its own, and where it would take longer than the answer: more than
         MOST_TOKENS, or servers that must be simulated together.
     """
-    tokens = sum(int(one.output_len.sum()) for one in drawn) / replicas
-    if setup.log is not None or setup.routed(replicas) or tokens > MOST_TOKENS:
+    if setup.log is not None or setup.routed(replicas):
         return None
     loads, asked = _loads(setup, chosen, replicas)
+    free, seeds = with_load(setup, requests=None), range(len(chosen.runs))
+    most = max(
+        (load for load in loads if load != asked and any(_served(one, setup, load) for one in policies)),
+        default=asked,
+    )
+    n = default_requests(_at(free, most), replicas)
+    if n * setup.lengths.output * len(seeds) / replicas > MOST_TOKENS:
+        return None
+    drawn = [draw_requests(free, n, setup.scenario.seed + i) for i in seeds]
     judged = {one.spec.text: one for one in policies}
     runs = {
         text: [
-            _steady_runs(one) if load == asked else _runs(setup, one, load, drawn, replicas) for load in loads
+            _judged_runs(one) if load == asked else _runs(free, one, load, drawn, replicas) for load in loads
         ]
         for text, one in judged.items()
     }
     return Sweep(
         unit="requests at a time" if setup.rate is None else "requests/s",
         asked=asked,
-        replications=len(drawn),
+        replications=len(seeds),
         curves=tuple(
             SweepCurve(
                 policy=text,
@@ -104,7 +110,8 @@ def sweep(
         crossings=tuple(
             found
             for a, b in combinations(judged, 2)
-            if (found := _crossing(a, b, loads, runs[a], runs[b])) is not None
+            if {a, b} & {"off", chosen.spec.text}
+            and (found := _crossing(a, b, loads, runs[a], runs[b])) is not None
         ),
     )
 
@@ -121,12 +128,21 @@ def _loads(setup: Setup, chosen: Evaluated, replicas: int) -> tuple[list[float],
     return sorted([rate, *(one for one in others if abs(one - rate) > NEAR * rate)]), rate
 
 
+def _served(one: Evaluated, setup: Setup, load: float) -> bool:
+    """Whether the policy may sustain the load; clients of a closed loop wait."""
+    return setup.rate is None or load <= OVER * one.max_qps
+
+
+def _at(setup: Setup, load: float) -> Setup:
+    """The same setup at another load."""
+    return with_load(setup, concurrency=round(load)) if setup.rate is None else at_rate(setup, load)
+
+
 def _runs(setup: Setup, one: Evaluated, load: float, drawn: Sequence[Drawn], replicas: int) -> Runs:
     """The replications of a policy at another load."""
-    qps = None if setup.rate is None else load
-    if qps is not None and qps > OVER * one.max_qps:
+    if not _served(one, setup, load):
         return ()
-    there = with_load(setup, concurrency=round(load)) if qps is None else at_rate(setup, qps)
+    there = _at(setup, load)
     n = min(default_requests(there, replicas), len(drawn[0].prompt_len))
     runs = tuple(
         for_each(
@@ -138,7 +154,7 @@ def _runs(setup: Setup, one: Evaluated, load: float, drawn: Sequence[Drawn], rep
     return runs if overload(there, runs, one.max_qps) <= 0 else ()
 
 
-def _steady_runs(one: Evaluated) -> Runs:
+def _judged_runs(one: Evaluated) -> Runs:
     """Those at the load asked about."""
     return () if one.saturated else one.runs
 
