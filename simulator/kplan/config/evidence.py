@@ -37,7 +37,7 @@ class SweepCurve(Record):
 
 
 class Crossing(Record):
-    """The load at which two policies have the same mean TPOT, simulated on the same requests."""
+    """The load at which two policies, one of them recommended or ``off``, have the same mean TPOT."""
 
     below: str
     """The faster policy at smaller loads."""

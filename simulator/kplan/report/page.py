@@ -63,7 +63,7 @@ def _load_charts(plan: Plan) -> list[Chart]:
             "What would change the answer",
             "By input and K: percent by which a token comes later than at the best K there (a dash: not "
             "sustained on these replicas). First row: simulated; the others change it by a closed form, at "
-            "the batch where the load balances. A longer context is a longer prompt.",
+            "the batch where the load balances. A longer context is a longer prompt; SLOs are left aside.",
             answer_figures.changes(plan),
             tuple(answer_figures.change_words(plan)),
         ),

@@ -26,7 +26,7 @@ from kplan.simulate import (
 )
 
 SHARES = (0.1, 0.25, 0.45, 0.65, 0.8, 0.92, 1.2, 1.5)
-"""Loads, in shares of what the recommended policy sustains; beyond its own limit a policy is not simulated."""
+"""Loads, in shares of what the recommended policy sustains; beyond its limit a policy is not simulated."""
 CLIENTS = (0.25, 0.5, 1.0, 1.5, 2.0)
 """Clients of a closed loop, in shares of those asked about."""
 NEAR = 0.04
