@@ -22,6 +22,7 @@ from kplan.cli import (
     policies,
     recommend,
     record,
+    report,
     search,
     simulate,
     steplog,
@@ -55,6 +56,7 @@ app.command("search")(search.search)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("export")(export.export)
 app.command("import-config")(import_config.import_config)
+app.command("report")(report.report)
 app.command("profiles")(listing.profiles)
 app.command("record")(record.record)
 app.command("calibrate")(calibrate.calibrate)

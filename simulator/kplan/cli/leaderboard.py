@@ -122,7 +122,7 @@ def leaderboard(
     from kplan.search.board import play
     from kplan.search.board_cells import Asked
     from kplan.search.board_file import write
-    from kplan.search.board_rows import judge, record
+    from kplan.search.board_rows import judge, record, told
     from kplan.simulate.parallel import cores
 
     if out is not None:
@@ -139,7 +139,7 @@ def leaderboard(
     )
     with bar(json, "runs") as tell:
         board = judge(play(question, asked, tell))
-    written = [] if out is None else write(board, render_leaderboard(board), out)
+    written = [] if out is None else write(board, render_leaderboard(told(board)), out)
     if json:
         print_json(record(board) | {"files": [str(path) for path in written]})
         return 0

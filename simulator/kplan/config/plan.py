@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from kplan.config.evidence import Evidence
+from kplan.config.record import Record
 
 SCHEMA_VERSION: Literal[1] = 1
-
-
-class Record(BaseModel):
-    """A frozen record that refuses keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Stat(Record):
@@ -218,3 +215,4 @@ class Plan(Record):
     assumptions: tuple[Assumption, ...]
     scenario_hash: str
     versions: dict[str, str]
+    evidence: Evidence | None = Field(None, description="for the pictures; None in older plans")

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from kplan.config.plan import Record
+from kplan.config.record import Record
 from kplan.errors import InputError
 from kplan.plainyaml import load_yaml
 

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from kplan.config.plan import Plan
 from kplan.dashboard.kmap import KMap
 from kplan.report import figures
+from kplan.report.marks import VERMILLION
 from kplan.report.text import number
 
 _CIVIDIS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
@@ -45,7 +46,7 @@ def k_map(found: KMap) -> go.Figure:
         y=[contexts[_nearest(found.context, found.at_context)]],
         mode="markers",
         name=f"this load: batch {number(found.at_batch)}, context {number(found.at_context)} tokens",
-        marker={"symbol": "square-open", "size": 17, "color": figures.VERMILLION, "line": {"width": 3.5}},
+        marker={"symbol": "square-open", "size": 17, "color": VERMILLION, "line": {"width": 3.5}},
         hoverinfo="name",
     )
     title = {"text": "batch (requests that decode)", "standoff": 10}

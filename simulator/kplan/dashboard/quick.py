@@ -269,6 +269,7 @@ def _plan(base: Base, setup: Setup, judged: Judged, chosen: Evaluated, how: str)
         assumptions=evidence.assumptions(setup),
         scenario_hash=digest(question.model_dump(mode="json")),
         versions=versions(),
+        evidence=None,
     )
 
 

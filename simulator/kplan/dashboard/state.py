@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from pydantic import Field, ValidationError, field_validator
 
-from kplan.config.plan import Record
+from kplan.config.record import Record
 from kplan.config.scenario import Scenario, make_scenario
 from kplan.dashboard import catalog
 from kplan.errors import InputError

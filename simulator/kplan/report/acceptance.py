@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kplan.report.document import Chart, document
-from kplan.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+from kplan.report.marks import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
 from kplan.report.tables import html_table
 from kplan.report.text import DASH, number
 

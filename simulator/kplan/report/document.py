@@ -17,18 +17,22 @@ _RULES = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart's element id, heading, what it shows in words, and its figure (None: nothing to draw)."""
+    """A chart's element id, heading, what it shows in words, its figure (None: nothing to draw), and what can
+    be read off it, a line of HTML each."""
 
     name: str
     heading: str
     note: str
     figure: go.Figure | None
+    found: tuple[str, ...] = ()
 
     def section(self) -> str:
         """The place in the page where it is drawn."""
         heading = escape(self.heading)
+        found = "".join(f"<li>{line}</li>" for line in self.found)
         return (
             f'<section><h2>{heading}</h2><p class="quiet">{escape(self.note)}</p>'
+            f"{f'<ul>{found}</ul>' if found else ''}"
             f'<div id="{self.name}" role="img" aria-label="{heading}"></div></section>\n'
         )
 

@@ -8,10 +8,10 @@ from html import escape
 import plotly.graph_objects as go
 
 from kplan.report.document import Chart, document
-from kplan.report.figures import BLUE, GREY, set_rows
+from kplan.report.marks import BLUE, GREY, set_rows
 from kplan.report.tables import html_table
 from kplan.report.text import DASH, number, short_names
-from kplan.search.board_rows import Board, Row, Standing
+from kplan.search.board_rows import Row, Standing, Told
 
 _SLOWER_FASTER = (
     (0.0, "#B34700"),
@@ -26,7 +26,7 @@ _WRITTEN = 7
 """Cells up to which a narrow screen has room for the figures in the heat map."""
 
 
-def render_leaderboard(board: Board) -> str:
+def render_leaderboard(board: Told) -> str:
     """One self-contained HTML page."""
     kinds = list(dict.fromkeys(row.kind for row in board.rows))
     charts = [
@@ -49,12 +49,11 @@ def render_leaderboard(board: Board) -> str:
         ),
     ]
     charts = [chart for chart in charts if chart.figure is not None]
-    played = board.played
     workloads = ", ".join(dict.fromkeys(row.workload for row in board.rows))
-    notes = "".join(f"<li>{escape(note)}</li>" for note in played.notes)
+    notes = "".join(f"<li>{escape(note)}</li>" for note in board.notes)
     body = f"""<header><h1>Leaderboard of K-policies</h1>
-<p class="quiet">{escape(workloads)}; {escape(played.scenario.model)} on {escape(played.scenario.hardware)},
-{escape(played.scenario.engine)}; {played.scenario.replications} seeds per cell, the same requests for every
+<p class="quiet">{escape(workloads)}; {escape(board.model)} on {escape(board.hardware)},
+{escape(board.engine)}; {board.replications} seeds per cell, the same requests for every
 policy of a cell. Predicted by simulation, not measured.</p></header>
 <main>
 <h2>Ranking</h2>

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from kplan.config.loads import ranks_words, requests_words
 from kplan.config.plan import Plan, PolicyResult
-from kplan.report import figures, tables
+from kplan.report import answer_figures, figures, load_figures, map_figure, tables
 from kplan.report.document import Chart, document
+from kplan.report.limits import limits
 from kplan.report.text import answer_k, load, number
 
 
 def render_report(plan: Plan) -> str:
     """One self-contained HTML page for ``plan``."""
-    charts = [chart for chart in _charts(plan) if chart.figure is not None]
+    asked, inside = (
+        [chart for chart in charts if chart.figure is not None]
+        for charts in (_load_charts(plan), _charts(plan))
+    )
     body = f"""{_header(plan)}
 <main>
 {_answer(plan)}
 {_tiles(plan)}
 {_batch_table(plan)}
+{"".join(chart.section() for chart in asked)}
 <h2>Policies compared</h2>
 <p class="quiet">Simulated under the same arrivals, lengths and acceptance for every policy.
 Times are per request. Small figures: 95% interval of the mean.</p>
 {tables.policies(plan)}
-<noscript><p>The charts need JavaScript; the tables hold the same figures.</p></noscript>
+<noscript><p>The charts need JavaScript; the tables hold the figures of the load asked about.</p></noscript>
 <div class="charts">
-{"".join(chart.section() for chart in charts)}
+{"".join(chart.section() for chart in inside)}
 </div>
+<h2>Known limitations of this answer</h2>
+{_listed([escape(line) for line in limits(plan)])}
 <h2>What this rests on</h2>
 {tables.assumptions(plan.assumptions)}
 <details><summary>The question, with every default</summary>
@@ -34,29 +42,69 @@ Times are per request. Small figures: 95% interval of the mean.</p>
 </details>
 </main>
 {_footer(plan)}"""
-    return document(f"{answer_k(plan.answer)} at {load(plan.question)}", body, charts)
+    return document(f"{answer_k(plan.answer)} at {load(plan.question)}", body, [*asked, *inside])
+
+
+def _load_charts(plan: Plan) -> list[Chart]:
+    """Those as wide as the page: other loads, and what would change the answer."""
+    swept = plan.evidence.sweep if plan.evidence else None
+    return [
+        Chart(
+            "chart-sweep",
+            "Latency and throughput against the load",
+            "Simulated, on the same requests for every policy; bars: 95% interval over the "
+            "replications. A line of TPOT ends where its queue would grow without end; hollow: what is "
+            "sustained there.",
+            load_figures.sweep(plan),
+            tuple(load_figures.crossing_words(one, swept.unit) for one in swept.crossings) if swept else (),
+        ),
+        Chart(
+            "chart-changes",
+            "What would change the answer",
+            "By input and K: percent by which a token comes later than at the best K there (a dash: not "
+            "sustained on these replicas). First row: simulated; the others change it by a closed form, at "
+            "the batch where the load balances. A longer context is a longer prompt; SLOs are left aside.",
+            answer_figures.changes(plan),
+            tuple(answer_figures.change_words(plan)),
+        ),
+    ]
 
 
 def _charts(plan: Plan) -> list[Chart]:
-    batch = f"{number(plan.k_curve[0].batch)} requests" if plan.k_curve else ""
     return [
         Chart(
             "chart-tpot",
             "Time per output token by policy",
-            "Lower is better. The diamond is the recommended policy.",
+            "At the load asked about; lower is better. The diamond is the recommended policy.",
             figures.tpot(plan),
         ),
         Chart(
-            "chart-throughput",
-            "Throughput by policy",
-            "Below saturation every policy serves the load offered; they differ in how fast a token comes.",
-            figures.throughput(plan),
+            "chart-slo",
+            "Goodput against the SLO",
+            "Share of the simulated requests that meet an SLO on TPOT, and on TTFT. Dotted: the 90% that "
+            "must meet it; dashed: the SLO asked for.",
+            answer_figures.slo(plan),
         ),
         Chart(
-            "chart-k-curve",
-            "Tokens per second and step time by K",
-            f"A fixed K at the load's own batch ({batch}), expected from acceptance and step price.",
-            figures.k_curve(plan),
+            "chart-k-map",
+            "Best K by batch and context",
+            "The fixed K of most expected tokens per second in a steady step (closed form). Diamond: the "
+            "load, with the batches of 90% of its steps; line: where it goes as the load grows. Blank: no "
+            "room in the KV cache.",
+            map_figure.k_map(plan),
+        ),
+        Chart(
+            "chart-front",
+            "Latency against throughput per GPU",
+            "The best trades over every K and batch, prefills included (closed form): right and low is good.",
+            load_figures.front(plan),
+        ),
+        Chart(
+            "chart-acceptance",
+            "Acceptance by depth",
+            "Along the walk of the longest drafts asked about. A draft that is not offered counts as not "
+            "accepted.",
+            answer_figures.acceptance(plan),
         ),
         Chart(
             "chart-split",
@@ -80,6 +128,11 @@ def _charts(plan: Plan) -> list[Chart]:
     ]
 
 
+def _listed(lines: Sequence[str]) -> str:
+    """HTML lines as a list."""
+    return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
+
+
 def _header(plan: Plan) -> str:
     asked = plan.question
     what = requests_words(asked)
@@ -92,11 +145,12 @@ def _header(plan: Plan) -> str:
 
 def _answer(plan: Plan) -> str:
     answer = plan.answer
-    why = "".join(f"<li>{escape(line)}</li>" for line in answer.why)
+    told = plan.evidence.limits if plan.evidence else ()
+    why = [escape(line) for line in answer.why if line not in told]  # the others stand among the limitations
     kind = "answer" if answer.feasible and not answer.saturated else "answer bad"
     return (
         f'<section class="{kind}"><p><strong>{escape(answer.words)}</strong></p>'
-        f"{f'<ul>{why}</ul>' if why else ''}</section>"
+        f"{_listed(why) if why else ''}</section>"
     )
 
 

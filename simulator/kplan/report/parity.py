@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from kplan.provenance import versions
 from kplan.report.document import Chart, document
-from kplan.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+from kplan.report.marks import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
 from kplan.report.tables import html_table
 from kplan.validate.table import JudgedRow, JudgedTable, Metric
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kplan.latency.fit_figures import figures_of
 from kplan.latency.fit_report import FitReport, Residuals
 from kplan.report.document import Chart, document
-from kplan.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+from kplan.report.marks import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
 from kplan.report.tables import html_table
 from kplan.report.text import DASH, number
 

@@ -11,7 +11,7 @@ from kplan.live.judge import Figure, Verdict
 from kplan.live.judge_words import suggestions, words
 from kplan.live.verify import Verification
 from kplan.report.document import Chart, document
-from kplan.report.figures import BLUE, GREEN, GREY, ORANGE, VERMILLION
+from kplan.report.marks import BLUE, GREEN, GREY, ORANGE, VERMILLION
 from kplan.report.tables import html_table
 from kplan.report.text import DASH, load, number
 

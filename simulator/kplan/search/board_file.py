@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ValidationError
 
 from kplan.errors import InputError
 from kplan.files import replacing, write_text
-from kplan.search.board_rows import Board, Row, record
+from kplan.search.board_rows import Board, Row, Standing, Told, record
 
 FILES = "leaderboard.parquet", "leaderboard.json", "leaderboard.html"
 _INTERVALS = ("ci95", "oracle_share_ci95", "regret_ci95")
@@ -60,6 +61,48 @@ def write(board: Board, page: str, out: Path) -> list[Path]:
     write_text(text, paths[1])
     write_text(page, paths[2])
     return paths
+
+
+def read(path: Path) -> Told:
+    """Read leaderboard.json.
+
+    Raises:
+        InputError: not there, cut short, or not a leaderboard of this release.
+    """
+    fix = "write it anew with kplan leaderboard --out"
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = _File.model_validate_json(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("leaderboard", str(path), f"cannot be read ({error})", "check the path") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise InputError("leaderboard", str(path), f"{where}: {first['msg']}"[:200], fix) from None
+    scenario = found.scenario
+    return Told(
+        found.rows, found.summary, found.notes, scenario.model, scenario.hardware, scenario.engine,
+        found.replications,
+    )  # fmt: skip
+
+
+class _Scenario(BaseModel):
+    """Of the scenario, what the page names."""
+
+    model: str
+    hardware: str
+    engine: str
+
+
+class _File(BaseModel):
+    """Of leaderboard.json, what the page shows; ``kind`` says that all of it was simulated."""
+
+    kind: Literal["simulated"]
+    rows: tuple[Row, ...]
+    summary: tuple[Standing, ...]
+    notes: tuple[str, ...]
+    replications: int
+    scenario: _Scenario
 
 
 def _flat(row: Row) -> dict[str, Any]:

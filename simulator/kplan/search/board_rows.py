@@ -236,6 +236,28 @@ def _rank(one: Standing) -> tuple[int, float, float]:
     return one.fallen_behind, -share, regret
 
 
+@dataclass(frozen=True)
+class Told:
+    """What the page of a board shows; of one that was just played, or from its file."""
+
+    rows: tuple[Row, ...]
+    summary: tuple[Standing, ...]
+    notes: tuple[str, ...]
+    model: str
+    hardware: str
+    engine: str
+    replications: int
+
+
+def told(board: Board) -> Told:
+    """Of a board that was just played."""
+    scenario = board.played.scenario
+    return Told(
+        board.rows, board.summary, board.played.notes, scenario.model, scenario.hardware, scenario.engine,
+        scenario.replications,
+    )  # fmt: skip
+
+
 def record(board: Board) -> dict[str, Any]:
     """All of it as JSON; the same for any number of workers."""
     played = board.played

@@ -31,6 +31,7 @@ from kplan.search.evaluate import (
     why_not_runnable,
 )
 from kplan.search.peaks import peak_of
+from kplan.search.pictures import Seen, evidence_of
 from kplan.search.replicas import alone_may_meet, fewest
 from kplan.search.within import slo_rate
 from kplan.simulate import (
@@ -149,6 +150,7 @@ def _plan(setup: Setup, wanted: Wanted | None, progress: Callable[[str], None]) 
         "" if wanted is None else wanted.why,
     )  # fmt: skip
     answer = words.answer(setup, judged, chosen, given)
+    seen = Seen(curve, table, sample, judged.all, chosen, judged.replicas)
     return Plan(
         question=question,
         answer=answer,
@@ -158,6 +160,7 @@ def _plan(setup: Setup, wanted: Wanted | None, progress: Callable[[str], None]) 
         assumptions=evidence.assumptions(setup),
         scenario_hash=digest(question.model_dump(mode="json")),
         versions=versions(),
+        evidence=evidence_of(setup, seen, progress),
     )
 
 

@@ -82,7 +82,7 @@ def run_fleet(
     replicas *= setup.scenario.dp // ranks
     load = drawn.load(rate, setup.scenario.concurrency, mixed=spec.info.combines)
     each = None if rate is None else rate / replicas / ranks
-    routed = ranks > 1 or (setup.scenario.router == "least-outstanding" and replicas > 1)
+    routed = setup.routed(replicas)
     if len(load) < FEWEST * replicas:
         simulated = replicas  # each is measured whole, and they are not alike
     shares = [np.arange(len(load))] if routed else _busy(deal(load, replicas))[:simulated]

@@ -109,6 +109,10 @@ class Setup:
         """
         return self.scenario.dp if self.model.decoder.moe is not None else 1
 
+    def routed(self, replicas: int) -> bool:
+        """Whether requests see the state of several servers, so that ``replicas`` are run together."""
+        return self.ranks > 1 or (self.scenario.router == "least-outstanding" and replicas > 1)
+
     @property
     def sglang(self) -> bool:
         """The engine chooses K for the step that drafts, and runs prefills on their own."""

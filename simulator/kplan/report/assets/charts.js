@@ -7,7 +7,7 @@
   const template = () => {
     const axis = {
       gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line"),
-      tickfont: { size: 12 }, title: { font: { size: 13 } },
+      tickfont: { size: 12 }, ticklabelstandoff: 5, title: { font: { size: 13 } },
     };
     const clear = "rgba(0,0,0,0)";
     return {

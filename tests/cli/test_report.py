@@ -1,0 +1,79 @@
+"""``kplan report``: the page of a run, drawn again from its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kplan.cli.app import run
+from kplan.export.files import plan_json
+from kplan.report import render_report
+from tests.report.pictures import pictured
+
+BOARD = (
+    "leaderboard", "--batch", "2", "--workload", "gsm8k", "--only", "fixed", "--max-k", "1",
+    "--requests", "60", "--replications", "2", "--workers", "1",
+)  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "plan.json").write_text(plan_json(pictured()), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_folder_gets_the_page_of_its_plan(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", str(folder)]) == 0
+    assert capsys.readouterr().out == f"wrote {folder / 'report.html'}\n"
+    assert (folder / "report.html").read_text(encoding="utf-8") == render_report(pictured())
+
+
+def test_a_file_may_have_any_name_and_its_page_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = (folder / "plan.json").rename(folder / "monday.json")
+    page = folder / "monday.html"
+    assert run(["report", str(other), "--out", str(page), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"files": [str(page)]}
+    assert "What K at 64 requests/s?" in page.read_text(encoding="utf-8")
+
+
+def test_the_page_of_a_board_is_the_one_that_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*BOARD, "--out", str(tmp_path)]) == 0
+    page = tmp_path / "leaderboard.html"
+    before = page.read_bytes()
+    page.unlink()
+    assert run(["report", str(tmp_path)]) == 0
+    assert page.read_bytes() == before
+    assert capsys.readouterr().out.endswith(f"wrote {page}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("plan.json", "{", "plan: got"),
+        ("plan.json", '{"schema_version": 2}', "schema_version"),
+        ("leaderboard.json", "[]", "leaderboard: got"),
+        ("leaderboard.json", '{"kind": "measured"}', "kind"),
+        ("other.txt", "", "RUN: got"),
+    ],
+)
+def test_what_is_no_run_is_one_line_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, told: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert run(["report", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_the_file_that_is_read_is_not_written_over(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder / "plan.json"
+    before = file.read_bytes()
+    assert run(["report", str(file), "--out", str(file)]) == 2
+    assert "--out" in capsys.readouterr().err
+    assert file.read_bytes() == before
