@@ -140,7 +140,9 @@ def _drafting(served: Served, base: Calibration, rows: Sequence[Observation]) ->
             missing = f"{at} do not tell the lookup's time per context token"
             found.append(Coefficient("lookup per token", ("host.lookup_token_s",), missing))
             continue
-        path = "host.layer_s" if drafter.kind is DrafterKind.MODEL else f"host.pass_s.{proposer}"
+        path = f"host.pass_s.{proposer}"
+        if path not in figures_of(base) and drafter.kind is DrafterKind.MODEL:
+            path = "host.layer_s"
         if path in figures_of(base):
             found.append(
                 Coefficient(f"pass of {proposer}", (path,), f"{at} do not tell the time of a drafter pass")

@@ -90,7 +90,7 @@ class HostFit:
         exposed_s: what remains visible per step under async scheduling.
         verify_request_s: per request whose drafts of a model drafter are verified; on the critical path.
         pass_s: proposer -> host time of one autoregressive pass of a head; a pass takes the longer of this
-            and its GPU work.
+            and its GPU work. Of ``draft-model``: the part that does not grow with its layers.
         layer_s: eager launch of one transformer layer; floors a draft model's pass and an eager target step.
         lookup_request_s, lookup_token_s: context matching per request and per context token.
     """
