@@ -72,7 +72,7 @@ class Faults:
         fail: (path, nth) -> HTTP status to answer with, None: as usual.
         wait_s: (path, nth) -> seconds before the answer.
         cut_after: nth generation -> chunks after which the connection breaks, None: never.
-        stall_after: nth generation -> chunks after which nothing more comes (for 30 s, or until closed).
+        stall_after: nth generation -> chunks after which nothing more comes, until other faults are set.
         error_after: nth generation -> chunks after which an error is streamed, as vLLM does when it dies.
         missing: names of series that /metrics leaves out.
     """
@@ -194,7 +194,8 @@ class FakeServer:
             self.counts["step_tokens"] += drafted + 1
             self.counts["output_tokens"] += emitted
             if decoding:
-                self.counts["emissions"] += 1
+                # vLLM samples the gap once a step, SGLang once a token
+                self.counts["emissions"] += 1 if self.engine.name == "vllm" else emitted
                 self.counts["emission_s"] += step_s
             if drafted:
                 self.counts["drafts"] += 1
@@ -421,7 +422,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             if sent == stall:
-                fake._closed.wait(30.0)
+                while fake.faults is faults and not fake._closed.wait(0.05):
+                    pass
                 self.close_connection = True
                 return
             if sent == dies:

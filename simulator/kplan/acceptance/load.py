@@ -128,6 +128,7 @@ _SERVED = (
     ({"metadata", "metrics"}, load_aiperf),
     ({"metrics"}, load_vllm),
     ({"choices"}, load_vllm),
+    ({"usage", "chunks"}, load_vllm),
 )
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -152,15 +155,21 @@ def drive(
     Args:
         url: base of the server.
         prompts: in the order they are sent.
-        take: called in one thread, one answer at a time.
+        take: called in one thread (not this one), one answer at a time.
 
     Raises:
         InputError: the server cannot be reached, breaks (500, an error in a stream), is silent for too long,
             or turns a request away at every try.
-        KeyboardInterrupt: requests in flight were given up.
+        KeyboardInterrupt, SystemExit: requests in flight were given up.
     """
     run = _Run(url, dialect, sampling, limits, take)
-    asyncio.run(run.all(prompts, load, api_key))
+    with ThreadPoolExecutor(1) as thread:  # signals then end this one, not a task in the middle of a write
+        running = thread.submit(asyncio.run, run.all(prompts, load, api_key))
+        try:
+            running.result()
+        finally:
+            if not running.done():
+                run.stop()
     return run.driven
 
 
@@ -174,8 +183,22 @@ class _Run:
     ) -> None:
         self.url, self.dialect, self.sampling, self.limits, self.take = url, dialect, sampling, limits, take
         self.driven = Driven()
+        self._started = threading.Event()
+
+    def stop(self) -> None:
+        """Give up what is in flight; called from another thread."""
+        self._started.wait()
+        self._loop.call_soon_threadsafe(self._task.cancel)
 
     async def all(self, prompts: Sequence[Prompt], load: Closed | Open, api_key: str | None) -> None:
+        """Send every prompt."""
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.ensure_future(self._all(prompts, load, api_key))
+        self._started.set()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _all(self, prompts: Sequence[Prompt], load: Closed | Open, api_key: str | None) -> None:
         options = client_options(self.url, api_key, self.limits.silence_s)
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         jobs = zip(prompts, load.starts(), strict=False)
