@@ -94,6 +94,8 @@ def _with_decoder(setup: Setup, drafter: Drafter, decoder: Decoder, cost: StepCo
     if on_host:  # the same processor does both, one after the other
         cost.tables[DRAFT_FIRST : DRAFT_NEXT + 1, 1:] += pass_s
         pass_s = 0.0
+    if (step := setup.calibration.host.draft_step_s) is not None:
+        cost.tables[DRAFT_FIRST, 1:] += step.value
     cost.tables[DRAFT_HEAD] = _argmax_s(setup, decoder, most)
     return cost._replace(
         draft_attention=ops.attention_cost(
