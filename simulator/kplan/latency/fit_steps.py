@@ -123,21 +123,28 @@ class StepRecord(BaseModel):
 
 
 def read_steps(
-    path: Path, *, begin: int = 0, end: int | None = None, proposer: str | None = None
+    path: Path,
+    *,
+    begin: int = 0,
+    end: int | None = None,
+    proposer: str | None = None,
+    source: str | None = None,
 ) -> list[Observation]:
     """The steps of a log.
 
     Args:
         begin, end: bytes between which records are taken; what the log says of itself before holds too.
         proposer: of records that name none.
+        source: how figures name the log; None: by the file's name and digest.
 
     Raises:
         InputError: the log cannot be read or holds no step; names the line that is wrong.
     """
-    source = file_source(path)
+    text = _text(path, end)
+    source = source or file_source(path)
     found: list[Observation] = []
     shared: dict[str, Any] = {"proposer": proposer}
-    for place, fields in _records(path, begin, end):
+    for place, fields in _records(text, path.name, begin):
         if set(fields) == {"log"} and isinstance(fields["log"], dict):
             shared = {"proposer": proposer} | fields["log"]
             continue
@@ -166,9 +173,8 @@ def read_steps(
     return found
 
 
-def _records(path: Path, begin: int, end: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, fields) of the records between the bytes; before ``begin`` of those alone that begin a log."""
-    text = _text(path, end)
+def _records(text: str, name: str, begin: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where, fields) of the records; before byte ``begin`` of those alone that begin a log."""
     own = text.lstrip()[:1] != "{" and "Iteration(" in text
     at = 0
     for number, line in enumerate(text.split("\n"), start=1):
@@ -179,7 +185,7 @@ def _records(path: Path, begin: int, end: int | None) -> Iterator[tuple[str, dic
             if (told := _of_server_log(line)) is not None and (inside or "log" in told):
                 yield place, told
         elif line.strip() and (inside or line.startswith('{"log"')):
-            yield place, _fields(line, path.name, place)
+            yield place, _fields(line, name, place)
 
 
 def _text(path: Path, end: int | None) -> str:

@@ -25,6 +25,14 @@ from kplan.profiles import Calibration
 
 LEAST_STEPS = 10
 """Steps of a setting below which its median is not used."""
+FULL = 0.75
+"""Share of a setting's requests that a step must hold: one that ended is missing until its client sends the
+next. What a step held is known, so that none is taken for another."""
+
+ELAPSED_ONLY = (
+    "the server's own log tells how long the engine waited for its workers, without scheduling: steps take "
+    "longer (kplan steplog install logs them whole)"
+)
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,7 @@ def measure(
             f"with {plan.output_tokens} of output exceeds the server's {info.max_model_len}",
             "ask for shorter ones",
         )
+    _size(plan.steplog)
     driver = Driver(server, info, vocab, lambda: _size(plan.steplog), plan.limit_s)
     settings = plan.settings()
     driver.warm_up(settings[0])
@@ -111,13 +120,15 @@ def measure(
     source = f"{info.engine} {info.version} serving {Path(info.model).name} (measured {day})"
     fitted: list[Observation] = []
     held: list[Observation] = []
-    notes: list[str] = []
+    notes = [ELAPSED_ONLY] if plan.steplog is not None and _is_server_log(plan.steplog) else []
     done = 0
     for lap in driver.laps(settings, tell):
         done += 1
         rows, left_out = _rows(lap, plan, source)
         notes += left_out
         (held if lap.setting.batch in plan.held_out else fitted).extend(rows)
+    if not done:
+        raise InputError("--limit-s", f"{plan.limit_s:g}", "is used up by warming up", "give it minutes")
     if done < len(settings):
         notes.append(
             f"{len(settings) - done} of {len(settings)} settings did not fit into {plan.limit_s:g} s"
@@ -142,8 +153,8 @@ def mean_error(rows: Iterable[RowError]) -> float | None:
 
 
 def save_rows(seen: Seen, path: Path) -> None:
-    """Write the rows as a step log that ``--steps`` reads, in every call that is to fit on them too."""
-    write_text("".join(json.dumps(_record(row)) + "\n" for row in [*seen.fitted, *seen.held]), path)
+    """Write the rows that may be fitted as a step log that ``--steps`` reads, for a fit on other rows too."""
+    write_text("".join(json.dumps(_record(row)) + "\n" for row in seen.fitted), path)
 
 
 def _record(row: Observation) -> dict[str, object]:
@@ -170,18 +181,13 @@ def _rows(lap: Lap, plan: Plan, source: str) -> tuple[list[Observation], list[st
             "did not grow while the server worked",
             "start it with KPLAN_STEPLOG and --enable-logging-iteration-details, see kplan steplog install",
         )
-    steps = read_steps(plan.steplog, begin=lap.begin, end=lap.end, proposer=plan.proposer)
+    steps = read_steps(plan.steplog, begin=lap.begin, end=lap.end, proposer=plan.proposer, source=source)
     if plan.proposer is not None and all(row.proposer is None for row in steps):
         raise InputError("--proposer", plan.proposer, "the server's log names none", "leave it out")
-    at_batch = [row for row in steps if round(row.batch) == lap.setting.batch and row.mean("decode_requests")]
-    rows = medians(at_batch, LEAST_STEPS)
+    full = [row for row in steps if row.batch > FULL * lap.setting.batch and row.mean("decode_requests")]
+    rows = medians(full, LEAST_STEPS)
     notes = [] if rows else [f"{lap.setting}: fewer than {LEAST_STEPS} alike steps; left out"]
-    return [_of(row, source) for row in rows], notes
-
-
-def _of(row: Observation, source: str) -> Observation:
-    """The row with the server as its source."""
-    return Observation(source, row.place, row.proposer, row.k, row.seconds, row.shapes, row.weights)
+    return rows, notes
 
 
 def _by_client(lap: Lap, plan: Plan, source: str) -> tuple[list[Observation], list[str]]:
@@ -194,6 +200,10 @@ def _by_client(lap: Lap, plan: Plan, source: str) -> tuple[list[Observation], li
     drafts = window.grown("drafts") if window.has("drafts") else 0.0
     if drafts and plan.proposer is None:
         raise InputError("--proposer", "not given", "the server drafts", "name what it drafts with")
+    if drafts and not window.has("draft_tokens"):
+        raise InputError(
+            "--url", "a server that drafts", "it does not count how many drafts", "give its runs with --tpot"
+        )
     accepted = window.grown("accepted_tokens") / drafts if drafts else 0.0
     k = round(window.grown("draft_tokens") / drafts) if drafts else 0
     row = TpotRow(
@@ -206,6 +216,12 @@ def _by_client(lap: Lap, plan: Plan, source: str) -> tuple[list[Observation], li
         output_tokens=setting.output_tokens,
     )
     return [row.observation(source, str(setting))], []
+
+
+def _is_server_log(path: Path) -> bool:
+    """Whether it is lines of text rather than of JSON; it can be read, as its size was told."""
+    with path.open("rb") as file:
+        return file.read(256).lstrip()[:1] not in (b"{", b"")
 
 
 def _size(path: Path | None) -> int:

@@ -139,7 +139,7 @@ class Driver:
         """
         longest_s = 0.0
         for number, setting in enumerate(settings, start=1):
-            if self.left_s < 2 * longest_s:
+            if self.left_s <= 2 * longest_s:
                 return
             tell(f"{setting} ({number} of {len(settings)}), {self.left_s:.0f} s left")
             began = time.monotonic()
