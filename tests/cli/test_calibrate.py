@@ -61,7 +61,7 @@ def test_a_gpu_of_ones_own_is_calibrated_from_its_yaml(
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        ([], "needs --tables, --steps or --tpot"),
+        ([], "needs --url, --tables, --steps or --tpot"),
         (["--tables", "nowhere"], "must be an existing folder"),
         (["--steps", "nowhere.jsonl"], "cannot be read"),
         (["--tpot", "nowhere.csv"], "cannot be read"),

@@ -11,7 +11,7 @@ import pytest
 from kplan.errors import InputError
 from kplan.latency.fit_steps import read_steps
 from kplan.latency.fit_tpot import TpotRow, read_tpot
-from kplan.latency.observed import SHAPE_FIELDS, Observation
+from kplan.latency.observed import SHAPE_FIELDS, Observation, medians
 
 STEP = {"step_s": 0.01, "decode_requests": 4, "k": 3, "context": 100, "proposer": "ngram"}
 HEAD = "concurrency,tpot_ms,k,proposer,acceptance_length,prompt_tokens,output_tokens"
@@ -157,3 +157,52 @@ def test_tables_that_cannot_be_used_are_refused_in_one_line(tmp_path: Path, text
     with pytest.raises(InputError, match=told) as refused:
         read_tpot(path)
     assert "\n" not in str(refused.value)
+
+
+def test_lines_of_kplans_plugin_are_whole_steps_at_exact_contexts(tmp_path: Path) -> None:
+    """The gap between steps is taken, not the part of it that the engine waited; without a gap, no step."""
+    about = {"log": {"proposer": "draft-model", "kv_capacity_tokens": 5000}}
+    first = {"gap_ms": None, "ms": 9.0, "gen_r": 0, "gen_t": 0, "ctx_r": 2, "ctx_t": 60, "held": 0, "kv": 0.1}
+    second = {"gap_ms": 7.5, "ms": 5.0, "gen_r": 2, "gen_t": 6, "ctx_r": 0, "ctx_t": 0, "held": 62, "kv": 0.1}
+    (row,) = read_steps(log(tmp_path / "steps.jsonl", about, first, second))
+    assert (row.seconds, row.batch, row.k, row.proposer) == (0.0075, 2, 2, "draft-model")
+    assert counts(row)["decode_kv_tokens"] == 62
+
+
+def test_a_servers_own_log_is_read_by_its_iteration_lines(tmp_path: Path) -> None:
+    """Lines of vLLM 0.32.0 as it wrote them."""
+    path = tmp_path / "server.log"
+    path.write_text(
+        "(EngineCore pid=5) INFO 11-30 00:32:12 [kv_cache_utils.py:2327] CPU KV cache size: 524,288 tokens, "
+        "Maximum concurrency for 1,024 tokens per request: 512.00x\n"
+        "(APIServer pid=4) INFO 11-30 00:32:14 [loggers.py:199] Engine 0: Iteration(0): 1 context requests, "
+        "32 context tokens, 0 generation requests, 0 generation tokens, iteration elapsed time: 9.73 ms, "
+        "CPU KV cache usage: 0.0%\n"
+        '(APIServer pid=4) INFO:     127.0.0.1:4 - "POST /v1/completions HTTP/1.1" 200 OK\n'
+        "(APIServer pid=4) INFO 11-30 00:32:14 [loggers.py:199] Engine 0: Iteration(1): 7 context requests, "
+        "224 context tokens, 2 generation requests, 6 generation tokens, iteration elapsed time: 21.66 ms, "
+        "CPU KV cache usage: 0.2%\n"
+    )
+    prompt, mixed = read_steps(path, proposer="ngram")
+    assert (prompt.seconds, prompt.batch, counts(prompt)["prefill_tokens"]) == (0.00973, 1, 32)
+    assert (mixed.seconds, mixed.batch, mixed.k) == (0.02166, 9, 2)
+    assert counts(mixed)["decode_kv_tokens"] == pytest.approx(0.002 * 524288)
+
+
+def test_a_part_of_a_log_keeps_what_the_log_says_of_itself(tmp_path: Path) -> None:
+    steps = [{"gap_ms": 5.0 + n, "gen_r": 1, "gen_t": 2, "held": 10 + n} for n in range(4)]
+    path = log(tmp_path / "steps.jsonl", {"log": {"proposer": "ngram"}}, *steps)
+    ends = np.cumsum([len(line) for line in path.read_bytes().splitlines(keepends=True)])
+    rows = read_steps(path, begin=int(ends[1]), end=int(ends[3]))
+    assert [row.seconds for row in rows] == [0.006, 0.007]
+    assert {row.proposer for row in rows} == {"ngram"}
+
+
+def test_steps_of_one_setting_become_their_median(tmp_path: Path) -> None:
+    alike = [
+        {"gap_ms": ms, "gen_r": 2, "gen_t": 2, "held": held} for ms, held in ((5, 98), (6, 100), (50, 102))
+    ]
+    rare = {"gap_ms": 9, "gen_r": 3, "gen_t": 3, "held": 150}
+    (row,) = medians(read_steps(log(tmp_path / "steps.jsonl", *alike, rare)), least=3)
+    assert (row.seconds, row.batch) == (0.006, 2)
+    assert counts(row)["decode_kv_tokens"] == 100

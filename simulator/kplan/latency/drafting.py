@@ -58,8 +58,11 @@ def step_cost(setup: Setup, max_tokens: int, max_seqs: int, max_k: int) -> StepC
     return _with_decoder(setup, drafter, drafter.decoder, verified)
 
 
-def draft_pass_s(calibration: Calibration, drafter: Drafter) -> float:
-    """Host time of one pass: measured per head, per layer for a draft model.
+def draft_pass_s(calibration: Calibration, drafter: Drafter, *, on_host: bool = False) -> float:
+    """Host time of one pass: measured per head; per layer for a draft model, and a fixed part where the
+    calibration has one (0 where not: then it is within that of the layers).
+
+    On a CPU (``on_host``) launching a layer is part of the fixed times of its kernels.
 
     A proposer without a figure takes that of its head (``eagle3-tree``: eagle3's), else EAGLE's and a layer's
     launch for each layer beyond its first.
@@ -67,7 +70,8 @@ def draft_pass_s(calibration: Calibration, drafter: Drafter) -> float:
     host = calibration.host
     layers = 1 if drafter.decoder is None else drafter.decoder.layers
     if drafter.kind is DrafterKind.MODEL:
-        return host.layer_s.value * layers
+        fixed = host.pass_s[drafter.proposer].value if drafter.proposer in host.pass_s else 0.0
+        return fixed if on_host else fixed + host.layer_s.value * layers
     for name in (drafter.proposer, drafter.proposer.partition("-")[0]):
         if name in host.pass_s:
             return host.pass_s[name].value
@@ -82,10 +86,16 @@ def draft_pass_s(calibration: Calibration, drafter: Drafter) -> float:
 def _with_decoder(setup: Setup, drafter: Drafter, decoder: Decoder, cost: StepCost) -> StepCost:
     """A drafter with layers and a KV cache of its own, which its first pass keeps current."""
     parallel = drafter.kind is DrafterKind.PARALLEL
-    pass_s = draft_pass_s(setup.calibration, drafter)
+    on_host = setup.hardware.is_host
+    pass_s = draft_pass_s(setup.calibration, drafter, on_host=on_host)
     most = cost.tables.shape[1] - 1
     cost.tables[DRAFT_FIRST] = _body_s(setup, drafter, decoder, most, first=True)
     cost.tables[DRAFT_NEXT] = _body_s(setup, drafter, decoder, most, first=False)
+    if on_host:  # the same processor does both, one after the other
+        cost.tables[DRAFT_FIRST : DRAFT_NEXT + 1, 1:] += pass_s
+        pass_s = 0.0
+    if (step := setup.calibration.host.draft_step_s) is not None:
+        cost.tables[DRAFT_FIRST, 1:] += step.value
     cost.tables[DRAFT_HEAD] = _argmax_s(setup, decoder, most)
     return cost._replace(
         draft_attention=ops.attention_cost(

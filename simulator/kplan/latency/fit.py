@@ -64,7 +64,7 @@ def fit_calibration(
         InputError: nothing given, something unreadable, or something not identified; names it.
     """
     if tables is None and measured is None:
-        raise InputError("kplan calibrate", "nothing", "needs --tables, --steps or --tpot", "give one")
+        raise InputError("kplan calibrate", "nothing", "needs --url, --tables, --steps or --tpot", "give one")
     calibration = base
     fits: list[FitLine] = []
     residuals: list[Residuals] = []

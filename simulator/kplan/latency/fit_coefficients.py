@@ -34,7 +34,7 @@ class Coefficient:
 
     Attributes:
         name: for people.
-        paths: figures of the calibration that it multiplies.
+        paths: figures of the calibration that it multiplies; one may be in several coefficients.
         share: an efficiency (at most 1) rather than a time.
         missing: the regime that the rows lack where they do not tell it.
         required: without it a calibration of this GPU cannot price larger loads, so its absence is refused.
@@ -126,6 +126,8 @@ def coefficients(
         ),
         *_drafting(served, base, rows),
     ]
+    if served.hardware.is_host:  # its kernels begin on the host's time, and nothing hides the scheduler
+        found = [c for c in found if c.name not in ("kernel launches", "exposed host per step")]
     return [c for c in found if not held.intersection(c.paths)]
 
 
@@ -140,11 +142,18 @@ def _drafting(served: Served, base: Calibration, rows: Sequence[Observation]) ->
             missing = f"{at} do not tell the lookup's time per context token"
             found.append(Coefficient("lookup per token", ("host.lookup_token_s",), missing))
             continue
-        path = "host.layer_s" if drafter.kind is DrafterKind.MODEL else f"host.pass_s.{proposer}"
-        if path in figures_of(base):
-            found.append(
-                Coefficient(f"pass of {proposer}", (path,), f"{at} do not tell the time of a drafter pass")
-            )
+        path = f"host.pass_s.{proposer}"
+        if path not in figures_of(base) and drafter.kind is DrafterKind.MODEL:
+            path = "host.layer_s"
+        figures = figures_of(base)
+        passes = tuple(one for one in (path,) if one in figures)
+        step = tuple(one for one in ("host.draft_step_s",) if one in figures)
+        if passes or step:  # their sum shows first, and between several K what of it no pass takes
+            missing = f"{at} do not tell the time of a drafter pass"
+            found.append(Coefficient(f"pass of {proposer}", passes + step, missing))
+        if passes and step:
+            missing = f"{at} do not tell the time of drafting per step from that of a pass"
+            found.append(Coefficient("drafting per step", step, missing))
         found.append(
             Coefficient(
                 "verification per request",

@@ -142,7 +142,7 @@ class _Problem:
         changed: dict[str, Figure] = {}
         for coefficient, log_factor in zip(self.candidates, at, strict=True):
             for path in coefficient.paths:
-                figure = figures[path]
+                figure = changed.get(path, figures[path])
                 changed[path] = replace(figure, value=figure.value * float(np.exp(log_factor)))
         return with_figures(self.base, changed)
 
@@ -268,6 +268,7 @@ class _Problem:
         source = "; ".join(sorted({row.source for row in rows}))
         mape = float(np.mean(np.abs(np.expm1(self.residual(state.at)))))
         changed: dict[str, Figure] = {}
+        shares: dict[str, float] = {}  # standard error of the log of a figure
         for i, coefficient in enumerate(self.candidates):
             if i not in state.free and i not in state.pinned:
                 continue
@@ -281,7 +282,8 @@ class _Problem:
                         value, source, None, f"{note}; at its bound, so without a standard error"
                     )
                 else:
-                    changed[path] = fitted(value, source, value * float(state.error[i]), note)
+                    shares[path] = float(np.hypot(shares.get(path, 0.0), state.error[i]))
+                    changed[path] = fitted(value, source, value * shares[path], note)
         calibration = with_figures(calibration, changed)
         if any(path.startswith("gemm.") for path in changed):
             calibration = replace(calibration, gemm_alternate=None, host_alternate=None)

@@ -11,16 +11,21 @@ A record of kplan's own schema has
     drafted_k           drafts proposed per request after the step (k when left out)
     proposer            null or left out for a server without speculation
 
-Records of the stat logger in ``engines/vllm_cpu`` (vLLM with ``--enable-logging-iteration-details``) are
-read as well: ``ms``, ``gen_r``, ``gen_t``, ``ctx_r``, ``ctx_t`` and ``kv``, the used share of a cache whose
-size must be given. A record whose only key is ``log`` gives fields for all records after it, for example
-``{"log": {"proposer": "ngram", "kv_capacity_tokens": 40208}}``. Records without a step time, and steps
-without a token, are passed over.
+Records of the plugin that ``kplan steplog install`` gives to vLLM are read as well: ``gap_ms`` (of two
+figures the whole step; ``ms`` without it), ``gen_r``, ``gen_t``, ``ctx_r``, ``ctx_t``, and ``held`` (without
+it ``kv``, the used share of a cache whose size must be given). A record whose only key is ``log`` gives
+fields for all records after it, for example ``{"log": {"proposer": "ngram", "kv_capacity_tokens": 40208}}``.
+Records without a step time, and steps without a token, are passed over.
+
+Of a server's own log (vLLM with ``--enable-logging-iteration-details``) the lines ``Iteration(n): ...`` are
+read. Their elapsed time is what the engine waited for its workers, without scheduling.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -34,6 +39,17 @@ from kplan.latency.observed import MOST_DRAFTS, Observation, shape_row
 
 SECONDS_AT_MOST = 5.0
 """A median step longer than this is taken for milliseconds."""
+
+MOST_BYTES = 2**30
+"""Largest log that is read."""
+
+_ITERATION = re.compile(
+    r"Iteration\(\d+\): (?P<ctx_r>\d+) context requests, (?P<ctx_t>\d+) context tokens, "
+    r"(?P<gen_r>\d+) generation requests, (?P<gen_t>\d+) generation tokens, "
+    r"iteration elapsed time: (?P<ms>[\d.]+) ms, .*KV cache usage: (?P<kv_percent>[\d.]+)%"
+)
+_CACHE_SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
+"""vLLM's words (LoggingStatLogger._log_iteration_details, and of the cache at start-up)."""
 
 PLUGIN_NAMES = {
     "gen_r": "decode_requests",
@@ -106,22 +122,31 @@ class StepRecord(BaseModel):
         return Observation(source, place, self.proposer, drafted, self.step_s, np.array([row]), np.ones(1))
 
 
-def read_steps(path: Path) -> list[Observation]:
-    """The steps of a log. Raises InputError naming the line that is wrong."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("--steps", path.name, f"cannot be read ({error})", "check the path") from None
-    source = file_source(path)
+def read_steps(
+    path: Path,
+    *,
+    begin: int = 0,
+    end: int | None = None,
+    proposer: str | None = None,
+    source: str | None = None,
+) -> list[Observation]:
+    """The steps of a log.
+
+    Args:
+        begin, end: bytes between which records are taken; what the log says of itself before holds too.
+        proposer: of records that name none.
+        source: how figures name the log; None: by the file's name and digest.
+
+    Raises:
+        InputError: the log cannot be read or holds no step; names the line that is wrong.
+    """
+    text = _text(path, end)
+    source = source or file_source(path)
     found: list[Observation] = []
-    shared: dict[str, Any] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        place = f"line {number}"
-        fields = _fields(line, path.name, place)
+    shared: dict[str, Any] = {"proposer": proposer}
+    for place, fields in _records(text, path.name, begin):
         if set(fields) == {"log"} and isinstance(fields["log"], dict):
-            shared = fields["log"]
+            shared = {"proposer": proposer} | fields["log"]
             continue
         fields = shared | _own_names(shared | fields)
         if "step_s" not in fields:
@@ -148,6 +173,44 @@ def read_steps(path: Path) -> list[Observation]:
     return found
 
 
+def _records(text: str, name: str, begin: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where, fields) of the records; before byte ``begin`` of those alone that begin a log."""
+    own = text.lstrip()[:1] != "{" and "Iteration(" in text
+    at = 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        inside = at >= begin
+        at += len(line.encode()) + 1
+        place = f"line {number}"
+        if own:
+            if (told := _of_server_log(line)) is not None and (inside or "log" in told):
+                yield place, told
+        elif line.strip() and (inside or line.startswith('{"log"')):
+            yield place, _fields(line, name, place)
+
+
+def _text(path: Path, end: int | None) -> str:
+    """The file up to byte ``end``. Raises InputError."""
+    try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            bound = f"at most {MOST_BYTES:,} are read"
+            raise InputError("--steps", path.name, f"{size:,} bytes; {bound}", "cut it")
+        with path.open("rb") as file:
+            return file.read(-1 if end is None else end).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("--steps", path.name, f"cannot be read ({error})", "check the path") from None
+
+
+def _of_server_log(line: str) -> dict[str, Any] | None:
+    """The record of a line of a server's own log; None of a line that is none."""
+    if size := _CACHE_SIZE.search(line):
+        return {"log": {"kv_capacity_tokens": int(size[1].replace(",", ""))}}
+    step = _ITERATION.search(line)
+    if step is None:
+        return None
+    told = {key: float(value) for key, value in step.groupdict().items()}
+    return told | {"kv": told.pop("kv_percent") / 100}
+
+
 def _fields(line: str, name: str, place: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
@@ -164,8 +227,12 @@ def _fields(line: str, name: str, place: str) -> dict[str, Any]:
 def _own_names(fields: dict[str, Any]) -> dict[str, Any]:
     """The record under kplan's names."""
     named = {PLUGIN_NAMES.get(key, key): value for key, value in fields.items()}
-    if "ms" in named and isinstance(named["ms"], int | float):
-        named["step_s"] = named.pop("ms") / 1e3
+    ms = named.pop("ms", None)
+    ms = named.pop("gap_ms", ms)  # null in a step that has none: then ms would tell a part of it
+    if isinstance(ms, int | float):
+        named["step_s"] = ms / 1e3
+    if "kv_tokens" not in named and isinstance(named.get("held"), int | float):
+        named["kv_tokens"] = named["held"]
     share, capacity = named.get("kv"), named.get("kv_capacity_tokens")
     if "kv_tokens" not in named and isinstance(share, int | float) and isinstance(capacity, int | float):
         named["kv_tokens"] = share * capacity

@@ -15,7 +15,7 @@ from kplan.latency.grid import columns, price_grid
 from kplan.latency.memory import kv_capacity_tokens
 from kplan.latency.shape import StepShape
 from kplan.latency.tables import Setup
-from kplan.latency.traits import EngineTraits
+from kplan.latency.traits import EngineTraits, launched_on
 from kplan.latency.work import Work, target_work
 from kplan.profiles import Calibration, Drafter, Hardware, Model
 
@@ -58,7 +58,8 @@ class LatencyModel:
         hardware, model, calibration: profiles; the calibration must be of the same GPU.
         drafter: None means speculation is off, with none of its overheads.
         tp: tensor-parallel ranks; 1, or a number the calibration has an all-reduce for.
-        traits: how the engine launches; the default is eager with async scheduling.
+        traits: how the engine launches; the default is eager with async scheduling. A CPU captures no graphs
+            and has no host to overlap with, whatever they say.
 
     Raises:
         InputError: a calibration of another GPU, or ranks that do not divide the model or the drafter.
@@ -90,7 +91,7 @@ class LatencyModel:
             )
         self.hardware, self.model, self.drafter = hardware, model, drafter
         self.calibration, self.tp = calibration, tp
-        self.traits = traits or EngineTraits()
+        self.traits = launched_on(hardware, traits or EngineTraits())
         self._priced: tuple[tuple[int, int, int], StepCost] | None = None  # tables of the last grid
 
     def compile(self, max_tokens: int, max_seqs: int, max_k: int) -> StepCost:

@@ -88,31 +88,59 @@ def repeats(rows: Sequence[Observation]) -> Array:
     Counts are the same when they round to the same step of SAME.
     """
     settings = [
-        (
-            row.proposer,
-            row.k,
-            *(
-                round(np.log1p(count) / SAME)
-                for count in (row.batch, row.context, row.mean("prefill_tokens"))
-            ),
-        )
-        for row in rows
+        (row.proposer, row.k, *_steps(row.batch, row.context, row.mean("prefill_tokens"))) for row in rows
     ]
     times = Counter(settings)
     return np.array([float(times[setting]) for setting in settings])
 
 
+def _steps(*counts: float) -> tuple[int, ...]:
+    """The step of SAME that each count rounds to."""
+    return tuple(round(np.log1p(count) / SAME) for count in counts)
+
+
+def medians(rows: Sequence[Observation], least: int) -> list[Observation]:
+    """One row for the steps of one setting: their median seconds at their mean counts, which are rounded.
+
+    A setting is a proposer and K, a number of decoding and of prefilling requests, and nearly a context and
+    a number of prompt tokens. Settings of fewer than ``least`` steps are left out: single steps of a busy
+    machine tell nothing.
+    """
+    groups: dict[tuple[object, ...], list[Observation]] = {}
+    for row in rows:
+        requests, prompts = row.mean("decode_requests"), row.mean("prefill_requests")
+        near = _steps(row.context, row.mean("prefill_tokens"))
+        groups.setdefault((row.proposer, row.k, requests, prompts, *near), []).append(row)
+    return [
+        Observation(
+            source=group[0].source,
+            place=f"{len(group)} steps from {group[0].place}",
+            proposer=group[0].proposer,
+            k=group[0].k,
+            seconds=float(np.median([row.seconds for row in group])),
+            shapes=np.round([[float(np.mean([row.mean(name) for row in group])) for name in SHAPE_FIELDS]]),
+            weights=np.ones(1),
+        )
+        for group in groups.values()
+        if len(group) >= least
+    ]
+
+
 @dataclass(frozen=True)
 class Served:
-    """What the rows were served with: one model on one kind of replica."""
+    """What the rows were served with: one model on one kind of replica.
+
+    ``drafts_with`` names the drafter of rows with a proposer (see :func:`kplan.profiles.load_drafter`).
+    """
 
     hardware: Hardware
     model: Model
     engine: EngineProfile
     tp: int = 1
+    drafts_with: str | None = None
 
     def drafter(self, proposer: str | None) -> Drafter | None:
-        return None if proposer is None else load_drafter(proposer, self.model)
+        return None if proposer is None else load_drafter(proposer, self.model, self.drafts_with)
 
 
 class Predictor:

@@ -59,7 +59,7 @@ def target_cost(setup: Setup, most: int) -> StepCost:
         attention=ops.attention_cost(setup.calibration, setup.hardware, model.decoder, tp, model.kv_dtype),
         graph_tokens=max(setup.traits.capture_sizes, default=0),
         graph_floor_s=layer_s * PIECEWISE_SHARE if setup.traits.piecewise else 0.0,
-        eager_floor_s=layer_s,
+        eager_floor_s=0.0 if setup.hardware.is_host else layer_s,
         sample_step_s=sampler.step_s.value,
         sample_row_s=logits * sampler.bytes_per_logit.value,
         verify_sample_step_s=sampler.verify_step_s.value,

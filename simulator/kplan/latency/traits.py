@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kplan.profiles import Drafter, EngineProfile, GraphUnit
+from kplan.profiles import Drafter, EngineProfile, GraphUnit, Hardware
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,14 @@ class EngineTraits:
     piecewise: bool = False
     async_scheduling: bool = True
     captured_drafts: bool = False
+
+
+def launched_on(hardware: Hardware, traits: EngineTraits) -> EngineTraits:
+    """The traits as they hold on ``hardware``: on a CPU all is eager, and one thing after another.
+
+    (vLLM 0.32.0, ``CpuPlatform.check_and_update_config``, turns async scheduling off.)
+    """
+    return EngineTraits(async_scheduling=False) if hardware.is_host else traits
 
 
 def engine_traits(

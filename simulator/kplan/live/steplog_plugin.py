@@ -41,7 +41,7 @@ class StepLog(StatLoggerBase):  # type: ignore[misc]
 
     def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
         self._config, self._engine = vllm_config, engine_index
-        self._file: Any = None
+        self._file: int | None = None
         self._left = 0.0
         self._held = 0
         path = os.environ.get("KPLAN_STEPLOG")
@@ -49,8 +49,8 @@ class StepLog(StatLoggerBase):  # type: ignore[misc]
             return
         try:
             self._left = float(os.environ.get("KPLAN_STEPLOG_MIB", MOST_MIB)) * 2**20
-            self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: PTH123, SIM115
-            self._left -= self._file.tell()
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            self._left -= os.fstat(self._file).st_size
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -72,18 +72,20 @@ class StepLog(StatLoggerBase):  # type: ignore[misc]
         if self._file is None:
             return
         try:
-            line = json.dumps(make(), separators=(",", ":")) + "\n"
+            line = (json.dumps(make(), separators=(",", ":")) + "\n").encode()
             self._left -= len(line)
             if self._left >= 0:
-                self._file.write(line)
+                os.write(self._file, line)
             else:
-                self._file.write('{"stopped":"size limit"}\n')
+                os.write(self._file, b'{"stopped":"size limit"}\n')
                 self._end("its size limit, KPLAN_STEPLOG_MIB, is reached")
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
     def _end(self, error: Exception | str) -> None:
-        self._file = None
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
         _logger.warning("kplan step log ends: %s", error)
 
     def _about(self) -> dict[str, Any]:

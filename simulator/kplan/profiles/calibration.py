@@ -90,9 +90,12 @@ class HostFit:
         exposed_s: what remains visible per step under async scheduling.
         verify_request_s: per request whose drafts of a model drafter are verified; on the critical path.
         pass_s: proposer -> host time of one autoregressive pass of a head; a pass takes the longer of this
-            and its GPU work.
+            and its GPU work. Of ``draft-model``: the part that does not grow with its layers.
         layer_s: eager launch of one transformer layer; floors a draft model's pass and an eager target step.
         lookup_request_s, lookup_token_s: context matching per request and per context token.
+        draft_step_s: per step of a server that drafts with passes, whatever K is (0 included): preparing the
+            drafter's inputs and handing the drafts to the scheduler. None where it is within the others: the
+            time of a pass, and what async scheduling hides.
     """
 
     step_s: Figure
@@ -103,6 +106,7 @@ class HostFit:
     layer_s: Figure
     lookup_request_s: Figure
     lookup_token_s: Figure
+    draft_step_s: Figure | None = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,7 @@ class Calibration:
                 layer_s=scaled(fit.layer_s, times),
                 lookup_request_s=scaled(fit.lookup_request_s, times),
                 lookup_token_s=scaled(fit.lookup_token_s, times),
+                draft_step_s=None if fit.draft_step_s is None else scaled(fit.draft_step_s, times),
             )
 
         sampler = self.sampler

@@ -92,7 +92,7 @@ def calibration(file: schema_calibration.CalibrationFile) -> cal.Calibration:
         return cls(**{name: figure.figure(file.sources) for name, figure in fields.items()})
 
     def host(entry: schema_calibration.HostEntry) -> cal.HostFit:
-        times = dict(entry)
+        times = {name: each for name, each in entry if each is not None}
         pass_s = {name: figure.figure(file.sources) for name, figure in times.pop("pass_s").items()}
         return cal.HostFit(pass_s=pass_s, **{n: figure.figure(file.sources) for n, figure in times.items()})
 

@@ -54,6 +54,7 @@ class HostEntry(Entry):
     layer_s: FigureEntry
     lookup_request_s: FigureEntry
     lookup_token_s: FigureEntry
+    draft_step_s: FigureEntry | None = None
 
 
 class CalibrationFile(Entry):
