@@ -223,6 +223,8 @@ def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any
     for key in ("traces", "replay"):
         if file := merged.get(key):
             merged[key] = path.parent / str(file)
+            if key == "traces" and _is_name(str(file)) and not merged[key].exists():
+                merged[key] = Path(str(file))  # of a trace that comes with kplan
     for key in ("model", "hardware", "calibration", "drafter", "workload"):
         if isinstance(merged.get(key), str):
             merged[key] = _beside(path, merged[key])
@@ -230,6 +232,10 @@ def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any
         if overrides.get(flag) is not None:
             merged = {key: value for key, value in merged.items() if key not in others}
     return make_scenario(defaults | merged | overrides, str(path))
+
+
+def _is_name(text: str) -> bool:
+    return "/" not in text and not Path(text).suffix
 
 
 def _beside(path: Path, name: str) -> str:

