@@ -4,7 +4,8 @@ All are JSONL, one request a line:
 
 - **vLLM** (``--per-request-spec-decode-metrics summary|detailed``): the response, or the last chunk of a
   stream, with ``usage`` and ``metrics.speculative_decoding``; ``detailed`` lists ``per_step_accepted`` and
-  ``per_step_drafted`` of the steps that had a draft.
+  ``per_step_drafted`` of the steps that had a draft. Without them ``usage`` and ``chunks``, of a server that
+  drafts ``--recorded-k`` tokens in every step.
 - **SGLang**: an object with ``meta_info`` (``prompt_tokens``, ``completion_tokens``,
   ``spec_correct_drafts_histogram``). It never lists steps: only the growth of the output does.
 - **aiperf** (``profile_export.jsonl``): ``spec_decode_acceptance``, a record of either engine.
@@ -16,7 +17,7 @@ first: with it steps are placed for certain.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class Served:
         request_id: its name.
         prompt_len: tokens of the prompt, >= 1.
         output_len: tokens of the output, >= 1.
-        histogram: (k + 1,) steps by accepted drafts.
+        histogram: (k + 1,) steps by accepted drafts; None when the engine does not say.
         max_k: drafts a step was asked for at most; 0 when the engine does not say.
         drafts: drafts verified in all; None when the engine does not say, or says it wrong.
         accepted: (s,) of each step with a draft, in order; None when the engine does not list them.
@@ -52,7 +53,7 @@ class Served:
     request_id: str
     prompt_len: int
     output_len: int
-    histogram: Ints
+    histogram: Ints | None
     max_k: int
     drafts: int | None
     accepted: Ints | None = None
@@ -98,7 +99,7 @@ def _load(
             collector.count_steps(steps.accepted, steps.drafted, served.max_k)
         elif served.accepted is not None and served.drafted is not None:
             collector.count_steps(served.accepted, served.drafted, served.max_k)
-        else:
+        elif served.histogram is not None:
             collector.count_histogram(served.histogram, served.drafts, served.max_k)
         collector.add_row(served.request_id, served.prompt_len, served.output_len, steps)
     return collector.result(f"{what}, {path.name}")
@@ -115,14 +116,17 @@ def _place(served: Served, record: dict[str, Any], where: Row, *, lookup: bool) 
     if not len(chunks):
         raise InputError(where.at("chunks"), "no token", "the prefill's chunk is needed", "drop the row")
     if served.growth:
-        return _by_growth(served, chunks)
+        return None if lookup and served.histogram is None else _by_growth(served, chunks)
     if served.accepted is None or served.drafted is None:
         return None
     return place_by_chunks(chunks, served.accepted, served.drafted, served.output_len)
 
 
 def _by_growth(served: Served, chunks: Ints) -> Steps | None:
-    """Each chunk after the first is a step of max_k drafts, if the server's own histogram says so too."""
+    """Each chunk after the first is a step of max_k drafts, if the server's own histogram says so too.
+
+    The last chunk may be cut by the output's end. Without a histogram its step is known up to there alone.
+    """
     accepted = chunks[1:] - 1
     if (
         chunks[0] != 1
@@ -130,10 +134,16 @@ def _by_growth(served: Served, chunks: Ints) -> Steps | None:
         or int(accepted.max(initial=0)) > served.max_k
     ):
         return None
+    position = np.concatenate([[1], 1 + np.cumsum(chunks[1:])])[:-1].astype(np.int64)
+    drafted = np.full(len(accepted), served.max_k, np.int64)
+    if served.histogram is None:
+        known = len(accepted) if len(accepted) and accepted[-1] else max(len(accepted) - 1, 0)
+        drafted[-1:] = accepted[-1:]
+        return Steps(position[:known], accepted[:known], drafted[:known])
     shown = np.bincount(accepted, minlength=served.max_k + 1)
     told = np.zeros(served.max_k + 1, np.int64)
     told[: len(served.histogram)] = served.histogram[: served.max_k + 1]
-    if len(accepted):  # the last chunk may be cut by the output's end: its step accepted that much or more
+    if len(accepted):  # the last step accepted as much as its chunk shows, or more
         shown[accepted[-1]] -= 1
         rest = told - shown
         if rest.min() < 0 or rest.sum() != 1 or int(np.argmax(rest)) < accepted[-1]:
@@ -141,22 +151,28 @@ def _by_growth(served: Served, chunks: Ints) -> Steps | None:
         accepted = np.concatenate([accepted[:-1], [np.argmax(rest)]]).astype(np.int64)
     elif told.any():
         return None
-    position = np.concatenate([[1], 1 + np.cumsum(chunks[1:])])[:-1].astype(np.int64)
-    return Steps(position, accepted, np.full(len(accepted), served.max_k, np.int64))
+    return Steps(position, accepted, drafted)
 
 
-def _vllm(record: dict[str, Any], where: Row, _: ImportOptions) -> Served | None:
+def _vllm(record: dict[str, Any], where: Row, options: ImportOptions) -> Served | None:
     choices = record.get("choices")
     if isinstance(choices, list) and len(choices) > 1:
         raise InputError(where.at("choices"), f"{len(choices)} choices", "n = 1 is needed", "ask for one")
     metrics = record.get("metrics")
     told = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
-    if told is None:
+    streamed = "chunks" in record and not options.figures
+    if told is None and not (streamed and options.recorded_k):
         return None
     path = "metrics.speculative_decoding"
     prompt = tokens(record, "usage.prompt_tokens", where)
     output = tokens(record, "usage.completion_tokens", where)
-    return _acceptance(record, told, path, where, _name(record.get("id"), where), prompt, output)
+    name = _name(record.get("id"), where)
+    if told is None:
+        return Served(name, prompt, output, None, options.recorded_k or 0, None, growth=True)
+    served = _acceptance(record, told, path, where, name, prompt, output)
+    steps = 0 if served.histogram is None else int(served.histogram.sum())
+    every_step_full = 0 < steps * served.max_k == served.drafts
+    return replace(served, growth=streamed and served.accepted is None and every_step_full)
 
 
 def _aiperf(record: dict[str, Any], where: Row, _: ImportOptions) -> Served | None:
@@ -190,6 +206,8 @@ def _acceptance(
             for key in ("per_step_accepted", "per_step_drafted")
         )
         _check_steps(accepted, drafted, histogram, where, path)
+    elif not histogram.any():  # vLLM leaves out lists that are empty
+        accepted = drafted = _NONE
     return Served(name, prompt_len, output_len, histogram, most, drafts, accepted, drafted)
 
 

@@ -126,6 +126,7 @@ _SERVED = (
     ({"metadata", "metrics"}, load_aiperf),
     ({"metrics"}, load_vllm),
     ({"choices"}, load_vllm),
+    ({"usage", "chunks"}, load_vllm),
 )
 
 

@@ -19,6 +19,7 @@ from kplan.cli import (
     listing,
     policies,
     recommend,
+    record,
     search,
     simulate,
     traces,
@@ -50,6 +51,7 @@ app.command("search")(search.search)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("export")(export.export)
 app.command("profiles")(listing.profiles)
+app.command("record")(record.record)
 app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)
 app.command("bench")(bench.bench)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kplan.cli import traces_import, traces_replay
+from kplan.cli import record, traces_import, traces_replay
 from kplan.cli.traces_fit import fit, fit_lines
 from kplan.cli.traces_pair import pair
 from kplan.cli.traces_tree import derive_tree
@@ -29,6 +29,7 @@ Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout an
 KeepLoopy = Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate outputs too")]
 Holdout = Annotated[bool, typer.Option("--holdout/--no-holdout", help="fit a half, test on the other")]
 
+app.command("record")(record.record)
 app.command("replay")(traces_replay.replay)
 app.command("tree")(derive_tree)
 app.command("pair")(pair)

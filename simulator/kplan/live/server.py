@@ -114,23 +114,24 @@ class Server:
 
     def json(self, path: str) -> Any:
         """The JSON behind a path. Raises InputError."""
-        reply = self._get(path)
-        try:
-            return reply.json()
-        except ValueError:
-            raise InputError(
-                "--url", self.url + path, f"answers {reply.text[:40]!r}, not JSON", "is it vLLM or SGLang?"
-            ) from None
+        return _json(self.url + path, self._get(path))
 
     def text(self, path: str) -> str:
         """The text behind a path. Raises InputError."""
         return self._get(path).text
 
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """The JSON that answers ``body``. Raises InputError."""
+        return _json(self.url + path, self._ask("POST", path, body))
+
     def _get(self, path: str) -> httpx.Response:
+        return self._ask("GET", path, None)
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> httpx.Response:
         pause_s = PAUSE_S
         for left in reversed(range(TRIES)):
             try:
-                reply = self._client.get(path)
+                reply = self._client.request(method, path, json=body)
             except httpx.HTTPError as error:
                 raise unreachable(self.url + path, error) from None
             if reply.status_code in (429, 503) and left:
@@ -146,6 +147,15 @@ class Server:
                 "look at the server's log" if reply.is_server_error else "is it vLLM or SGLang?",
             )
         return reply
+
+
+def _json(url: str, reply: httpx.Response) -> Any:
+    try:
+        return reply.json()
+    except ValueError:
+        raise InputError(
+            "--url", url, f"answers {reply.text[:40]!r}, not JSON", "is it vLLM or SGLang?"
+        ) from None
 
 
 def base_url(url: str) -> str:

@@ -1,0 +1,317 @@
+"""Requests driven against a server, at a concurrency or at a rate, their answers streamed and timed.
+
+A request that was turned away (429, 503) or cut off is sent again a few times; what the server breaks on ends
+the run in one line. What had been answered by then was handed on, also after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import httpx
+
+from kplan.errors import InputError
+from kplan.live.dialect import Dialect, Sampling, Stream, StreamError
+from kplan.live.prompts import Prompt
+from kplan.live.server import PAUSE_S, client_options
+from kplan.rng import stream as random_stream
+
+MOST_ANSWER_BYTES = 2**28
+"""Longest answer that is read; SGLang repeats all token ids in each chunk."""
+MOST_CONCURRENCY = 4096
+"""Requests in flight at most."""
+GRACE_S = 60.0
+"""What requests in flight get when the time is over."""
+_TURNED_AWAY = (429, 503)
+_UNUSABLE = (400, 413, 422)
+
+
+@dataclass(frozen=True)
+class Closed:
+    """``concurrency`` clients that each keep one request in flight."""
+
+    concurrency: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.concurrency <= MOST_CONCURRENCY:
+            bound = f"1..{MOST_CONCURRENCY} is accepted"
+            raise InputError("--concurrency", self.concurrency, bound, "raise it in steps of the server's")
+
+    def clients(self) -> int:
+        """Requests in flight at most."""
+        return self.concurrency
+
+    def starts(self) -> Iterator[float]:
+        """Second at which each next request may begin: at once."""
+        while True:
+            yield 0.0
+
+
+@dataclass(frozen=True)
+class Open:
+    """Poisson arrivals at ``qps`` requests per second."""
+
+    qps: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.qps <= 1000.0:
+            raise InputError("--qps", self.qps, "above 0 and at most 1000 is accepted")
+
+    def clients(self) -> int:
+        """Requests in flight at most."""
+        return MOST_CONCURRENCY
+
+    def starts(self) -> Iterator[float]:
+        """Second at which each next request begins."""
+        rng, at_s = random_stream(self.seed, "live", "arrivals"), 0.0
+        while True:
+            at_s += float(rng.exponential(1.0 / self.qps))
+            yield at_s
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long is waited, and how often tried.
+
+    Attributes:
+        silence_s: longest wait for the first token, and between chunks.
+        request_s: longest request.
+        run_s: no request is begun after it; None: no limit. Those in flight get :data:`GRACE_S` more.
+        tries: times a request is sent, the first included.
+    """
+
+    silence_s: float = 120.0
+    request_s: float = 1200.0
+    run_s: float | None = None
+    tries: int = 4
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One request as it was answered. Times in seconds.
+
+    Attributes:
+        prompt: what was asked.
+        prompt_token_ids, token_ids: of prompt and output.
+        chunks: (c,) tokens of each streamed chunk.
+        chunk_s: (c,) arrival of each since the request was sent.
+        sent_s: when it was sent, since the run began.
+        finish_reason: ``length`` or ``stop``.
+        prompt_tokens, output_tokens: by the engine's count.
+        told: the engine's words: vLLM's id, usage, metrics; SGLang's meta_info.
+    """
+
+    prompt: Prompt
+    prompt_token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    chunks: tuple[int, ...]
+    chunk_s: tuple[float, ...]
+    sent_s: float
+    finish_reason: str
+    prompt_tokens: int
+    output_tokens: int
+    told: Mapping[str, Any]
+
+
+@dataclass
+class Driven:
+    """What happened beside the answers.
+
+    Attributes:
+        answered: requests answered.
+        refused: (index of the prompt, what the server said) of those it will not serve, as too long ones.
+        broken: streams that had begun and broke off; what the server counted for them is not known.
+        out_of_time: the time was over before every prompt was answered.
+    """
+
+    answered: int = 0
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    broken: int = 0
+    out_of_time: bool = False
+
+
+def drive(
+    url: str,
+    dialect: Dialect,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    load: Closed | Open,
+    take: Callable[[Answer], None],
+    *,
+    limits: Limits = Limits(),
+    api_key: str | None = None,
+) -> Driven:
+    """Send every prompt once and hand each answer to ``take`` as it is complete.
+
+    Args:
+        url: base of the server.
+        prompts: in the order they are sent.
+        take: called in one thread, one answer at a time.
+
+    Raises:
+        InputError: the server cannot be reached, breaks (500, an error in a stream), is silent for too long,
+            or turns a request away at every try.
+        KeyboardInterrupt: requests in flight were given up.
+    """
+    run = _Run(url, dialect, sampling, limits, take)
+    asyncio.run(run.all(prompts, load, api_key))
+    return run.driven
+
+
+class _AwayError(Exception):
+    """The request may be sent again."""
+
+
+class _Run:
+    def __init__(
+        self, url: str, dialect: Dialect, sampling: Sampling, limits: Limits, take: Callable[[Answer], None]
+    ) -> None:
+        self.url, self.dialect, self.sampling, self.limits, self.take = url, dialect, sampling, limits, take
+        self.driven = Driven()
+
+    async def all(self, prompts: Sequence[Prompt], load: Closed | Open, api_key: str | None) -> None:
+        options = client_options(self.url, api_key, self.limits.silence_s)
+        pool = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+        jobs = zip(prompts, load.starts(), strict=False)
+        self.begin_s = time.perf_counter()
+        end_s = None if self.limits.run_s is None else self.limits.run_s + GRACE_S
+        try:
+            async with (
+                httpx.AsyncClient(base_url=self.url, limits=pool, **options) as client,
+                asyncio.timeout(end_s),
+                asyncio.TaskGroup() as clients,
+            ):
+                for _ in range(min(load.clients(), len(prompts))):
+                    clients.create_task(self._client(client, jobs))
+        except TimeoutError:
+            self.driven.out_of_time = True
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    async def _client(self, client: httpx.AsyncClient, jobs: Iterator[tuple[Prompt, float]]) -> None:
+        for prompt, start_s in jobs:
+            await asyncio.sleep(max(0.0, start_s - self._now_s()))
+            if self.limits.run_s is not None and self._now_s() >= self.limits.run_s:
+                self.driven.out_of_time = True
+                return
+            answer = await self._answer(client, prompt)
+            if answer is not None:
+                self.driven.answered += 1
+                self.take(answer)
+
+    def _now_s(self) -> float:
+        return time.perf_counter() - self.begin_s
+
+    async def _answer(self, client: httpx.AsyncClient, prompt: Prompt) -> Answer | None:
+        pause_s = PAUSE_S
+        for left in reversed(range(self.limits.tries)):
+            try:
+                return await self._ask(client, prompt)
+            except _AwayError as why:
+                if not left:
+                    self._fail(prompt, f"{why}, at each of {self.limits.tries} tries", "is it up, and idle?")
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+        return None
+
+    async def _ask(self, client: httpx.AsyncClient, prompt: Prompt) -> Answer | None:
+        """One try; None where the server will not serve this prompt. Raises _AwayError, InputError."""
+        path, body = self.dialect.request(prompt, self.sampling)
+        stream, sent_s = Stream(), self._now_s()
+        whole = False
+        try:
+            async with (
+                asyncio.timeout(self.limits.request_s),
+                client.stream("POST", path, json=body) as reply,
+            ):
+                if reply.status_code != httpx.codes.OK:
+                    await self._not_ok(reply, prompt)
+                    return None
+                async for event in _events(reply):
+                    self.dialect.feed(stream, event, self._now_s() - sent_s)
+                prompt_tokens, output_tokens = self._complete(stream)
+                whole = True
+        except StreamError as why:
+            self._fail(prompt, f"failed ({why})", "look at the server's log")
+        except (httpx.ConnectTimeout, httpx.PoolTimeout):
+            raise _AwayError("found no connection") from None
+        except httpx.TimeoutException:
+            self._fail(prompt, f"was silent for {self.limits.silence_s:g} s", "is the server stuck?")
+        except TimeoutError:
+            self._fail(prompt, f"was not answered in {self.limits.request_s:g} s", "ask for fewer tokens")
+        except httpx.TransportError as why:
+            raise _AwayError(f"broke off ({str(why) or type(why).__name__})") from None
+        finally:
+            self.driven.broken += bool(stream.chunks) and not whole
+        return Answer(
+            prompt=prompt,
+            prompt_token_ids=tuple(stream.prompt_token_ids or prompt.token_ids or ()),
+            token_ids=tuple(stream.token_ids),
+            chunks=tuple(stream.chunks),
+            chunk_s=tuple(stream.chunk_s),
+            sent_s=sent_s,
+            finish_reason=stream.finish_reason,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            told=stream.told,
+        )
+
+    def _complete(self, stream: Stream) -> tuple[int, int]:
+        """Tokens of prompt and output. Raises _AwayError for a stream that ended early, StreamError."""
+        if not stream.finish_reason:
+            raise _AwayError("broke off")
+        prompt_tokens, output_tokens = self.dialect.counts(stream)
+        if output_tokens != len(stream.token_ids):
+            raise StreamError(f"sent {len(stream.token_ids)} token ids and counted {output_tokens}")
+        return prompt_tokens, output_tokens
+
+    async def _not_ok(self, reply: httpx.Response, prompt: Prompt) -> None:
+        """Note a prompt that the server refuses. Raises _AwayError, InputError for anything else."""
+        status = reply.status_code
+        text = (await reply.aread())[:2000].decode("utf-8", "replace")
+        said = f"{status} {_message(text) or reply.reason_phrase}"
+        if status in _TURNED_AWAY:
+            raise _AwayError(f"was turned away ({said})")
+        if status not in _UNUSABLE:
+            fix = "give --api-key-env" if status in (401, 403) else "look at the server's log"
+            self._fail(prompt, f"was answered {said}", fix)
+        self.driven.refused.append((prompt.index, said))
+
+    def _fail(self, prompt: Prompt, what: str, fix: str) -> NoReturn:
+        raise InputError("--url", self.url, f"the request of prompt {prompt.index + 1} {what}", fix)
+
+
+async def _events(reply: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    """The objects of a stream of server-sent events. Raises StreamError for what is none."""
+    read = 0
+    async for line in reply.aiter_lines():
+        read += len(line)
+        if read > MOST_ANSWER_BYTES:
+            raise StreamError(f"sent more than {MOST_ANSWER_BYTES:,} bytes")
+        if not line.startswith("data:") or line[5:].strip() == "[DONE]":
+            continue
+        try:
+            event = json.loads(line[5:])
+        except ValueError:
+            raise StreamError(f"sent {line[:40]!r}, which is not JSON") from None
+        if not isinstance(event, dict):
+            raise StreamError(f"sent {line[:40]!r}, which is no object")
+        yield event
+
+
+def _message(text: str) -> str:
+    """What an error's body says."""
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return text[:120]
+    for key in ("error", "message", "detail"):
+        if isinstance(told, dict) and key in told:
+            told = told[key]
+    return str(told)[:160]

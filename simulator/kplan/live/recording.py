@@ -1,0 +1,189 @@
+"""The file of a recording: a row an answer, whole lines only, so that it can be gone on with after any end.
+
+Beside ``NAME.jsonl`` stands ``NAME.jsonl.meta.json``: who served it, with what settings, and for each run
+that added rows whether the server's counters agreed. The same settings go on where the last run stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kplan.acceptance.columns import Row
+from kplan.acceptance.jsonl import MAX_LINE_BYTES, parse
+from kplan.errors import InputError
+from kplan.files import replacing, write_text
+
+SCHEMA_VERSION = 1
+MOST_BYTES = 2**33
+"""Largest recording."""
+
+
+@dataclass
+class Recording:
+    """Rows on disk and what is known of them; made by :func:`open_recording`.
+
+    Attributes:
+        path: the JSONL.
+        settings: what every run of it must share.
+        runs: one record a run, in order; the last one's is open until :meth:`close_run`.
+        rows: index of the prompt -> the run that answered it.
+    """
+
+    path: Path
+    settings: Mapping[str, Any]
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    rows: dict[int, int] = field(default_factory=dict)
+    _bytes: int = 0
+
+    def begin_run(self, about: Mapping[str, Any]) -> None:
+        """Note that a run begins, before its first row."""
+        self.runs.append({**about, "closed": False})
+        self._save()
+
+    def close_run(self, about: Mapping[str, Any]) -> None:
+        """Note how the run ended."""
+        self.runs[-1] |= {**about, "closed": True}
+        self._save()
+
+    def append(self, index: int, row: Mapping[str, Any]) -> None:
+        """Add a row for good: it is on disk when this returns.
+
+        Raises:
+            InputError: the file would grow too large, or cannot be written.
+        """
+        run = len(self.runs) - 1
+        line = json.dumps({"index": index, "run": run, **row}, separators=(",", ":")).encode() + b"\n"
+        if self._bytes + len(line) > MOST_BYTES:
+            raise InputError(
+                "--out", str(self.path), f"{MOST_BYTES:,} bytes are written at most", "record fewer"
+            )
+        try:
+            with self.path.open("ab") as sink:
+                sink.write(line)
+                sink.flush()
+                os.fsync(sink.fileno())
+        except OSError as error:
+            raise InputError("--out", str(self.path), error.strerror or "cannot be written") from error
+        self._bytes += len(line)
+        self.rows[index] = run
+
+    def drop_run(self, run: int) -> None:
+        """Take the rows of a run out of the file."""
+        self._rewrite(line for line, record in _whole_lines(self.path) if record["run"] != run)
+        self.rows = {index: of for index, of in self.rows.items() if of != run}
+
+    def sort(self) -> None:
+        """Put the rows in the order of the prompts, whatever order they were answered in."""
+        lines = {record["index"]: line for line, record in _whole_lines(self.path)}
+        self._rewrite(lines[index] for index in sorted(lines))
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """The rows, one in memory at a time."""
+        return (record for _, record in _whole_lines(self.path))
+
+    def soundness(self, run: int) -> bool | None:
+        """Whether a run agreed with the server's counters; None where that is not known."""
+        found = self.runs[run].get("sound")
+        return found if isinstance(found, bool) else None
+
+    def _rewrite(self, lines: Iterator[bytes]) -> None:
+        with replacing(self.path) as sink:
+            for line in lines:
+                sink.write(line)
+        self._bytes = self.path.stat().st_size
+
+    def _save(self) -> None:
+        record = {"schema_version": SCHEMA_VERSION, "settings": dict(self.settings), "runs": self.runs}
+        write_text(json.dumps(record, indent=1) + "\n", sidecar(self.path))
+
+
+def sidecar(path: Path) -> Path:
+    """Where the settings and runs of a recording stand."""
+    return path.with_name(path.name + ".meta.json")
+
+
+def open_recording(path: Path, settings: Mapping[str, Any], *, restart: bool = False) -> Recording:
+    """A new recording, or the one that is there, if it has these settings; a cut last line is dropped.
+
+    Args:
+        restart: begin anew, whatever is there.
+
+    Raises:
+        InputError: what is there has other settings or is no recording.
+    """
+    if restart:
+        path.unlink(missing_ok=True)
+        sidecar(path).unlink(missing_ok=True)
+    fix = "name another file, or begin anew with --restart"
+    if not sidecar(path).exists():
+        if path.exists() and path.stat().st_size:
+            raise InputError("--out", str(path), "is no recording of this command", fix)
+        return Recording(path, settings)
+    kept, runs = _read_sidecar(path)
+    for key in [*settings, *kept]:
+        if settings.get(key) != kept.get(key):
+            bound = f"was recorded with {key} {_shown(kept.get(key))}, not {_shown(settings.get(key))}"
+            raise InputError("--out", str(path), bound, fix)
+    recording = Recording(path, settings, runs)
+    if path.exists():
+        _cut_last_line(path)
+        recording.rows = {record["index"]: record["run"] for record in recording.read()}
+        recording._bytes = path.stat().st_size
+    return recording
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value)[:60]
+
+
+def _read_sidecar(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    beside = sidecar(path)
+    try:
+        record = json.loads(beside.read_bytes())
+        if record["schema_version"] != SCHEMA_VERSION:
+            raise InputError(
+                f"{beside.name}, schema_version",
+                record["schema_version"],
+                f"this kplan reads {SCHEMA_VERSION}",
+            )
+        return dict(record["settings"]), [dict(run) for run in record["runs"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        bound = f"cannot be read ({str(error)[:60]})"
+        raise InputError("--out", str(beside), bound, "begin anew with --restart") from None
+
+
+def _cut_last_line(path: Path) -> None:
+    """Drop what stands after the last line end: a row that was being written when the power went."""
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        at = end
+        while at > 0:
+            start = max(0, at - 65536)
+            file.seek(start)
+            found = file.read(at - start).rfind(b"\n")
+            if found >= 0:
+                at = start + found + 1
+                break
+            at = start
+        if at != end:
+            file.truncate(at)
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Lines with their objects. Raises InputError for a line that is none of ours."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), start=1):
+            where = Row(path.name, number)
+            record = parse(line, where)
+            if type(record.get("index")) is not int or type(record.get("run")) is not int:
+                raise InputError(
+                    where.at("index"), "no number", "a row of kplan record is needed", "--restart"
+                )
+            yield line, record
