@@ -20,7 +20,7 @@ as_flag  = --$(shell printf '%s' '$(1)' | tr 'A-Z_' 'a-z-')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup recommend test lint types imports unit notebooks test-live bench lock clean
+.PHONY: help setup recommend test lint types imports unit notebooks test-live example-trace bench lock clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -65,6 +65,10 @@ LIVE_REQUIRED ?= yes
 test-live: setup ## the exported configs on a real vLLM (and SGLang's parser), on the CPU; first run installs them
 	$(BIN)/python -m tests.live.install $(if $(LIVE_REQUIRED),--required)
 	$(BIN)/python -m pytest tests/live -m live -v -rs
+
+example-trace: setup ## record the trace that ships anew, on a real vLLM on the CPU (again after a stop: it goes on)
+	$(BIN)/python -m tests.live.install --required vllm
+	$(BIN)/python -m tests.live.make_example
 
 bench: setup ## speed of the simulator, answers asserted too
 	$(BIN)/python -m pytest tests/bench --benchmark-only

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from kplan.acceptance import TraceSet, save_traces
 from kplan.acceptance.replay import NgramRule, Requests, replay_requests
 from kplan.acceptance.store import DATASET
 from kplan.acceptance.suffix import SuffixRule
+from kplan.cli.app import run as kplan
 from kplan.export.engines import LOOKUP_WINDOW
 from kplan.provenance import Kind, Provenance
 from tests.acceptance.agreement import Agreement, Served, agreement
@@ -64,9 +64,9 @@ def served(rows: Sequence[dict[str, Any]]) -> list[Served]:
 def record(url: str, rows: Path, concurrency: int, limit_s: float, *flags: str) -> int:
     """Run ``kplan record`` over the prompts that ship; its exit code."""
     rows.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "kplan.cli.app", "record", "--url", url, "--prompts", str(PROMPTS)]
     load = ["--concurrency", str(concurrency), "--limit-s", str(limit_s)]
-    return subprocess.run([*command, *load, "--out", str(rows), *flags], check=False).returncode
+    asked = ["--url", url, "--prompts", str(PROMPTS), "--proposer", "ngram", "--out", str(rows)]
+    return kplan(["record", *asked, *load, *flags])
 
 
 def example(requests: Sequence[Served], prompts: Sequence[dict[str, Any]], about: str) -> TraceSet:

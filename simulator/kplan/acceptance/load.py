@@ -19,10 +19,10 @@ from kplan.acceptance.import_served import load_aiperf, load_sglang, load_vllm
 from kplan.acceptance.import_totals import AIPERF_KEY, BENCH_KEY, aiperf_figures, bench_figures
 from kplan.acceptance.jsonl import MAX_LINE_BYTES, Progress, parse, silent
 from kplan.acceptance.reference_parquet import COLUMNS, load_reference
-from kplan.acceptance.shipped import shipped_traces, trace_path
 from kplan.acceptance.specdecode_bench import KNOWN_KEYS, load_jsonl
 from kplan.acceptance.store import METADATA_KEY, load_own
 from kplan.acceptance.trace import TraceSet
+from kplan.config.shipped import shipped_traces, trace_path
 from kplan.errors import InputError
 
 _PARQUET_MAGIC = b"PAR1"

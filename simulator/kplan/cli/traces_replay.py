@@ -59,10 +59,10 @@ def replay(
     from kplan.acceptance import save_traces
     from kplan.acceptance.replay import replay_requests
     from kplan.acceptance.replay_input import find_roles, load_tokenizer, read_requests
-    from kplan.acceptance.shipped import trace_path
     from kplan.cli.options import pairs
     from kplan.cli.output import bar, print_json, print_table
     from kplan.cli.paths import check_outputs
+    from kplan.config.shipped import trace_path
     from kplan.workload.log_file import open_log
 
     rule = _rule(

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from kplan.config.plan import Record
+from kplan.config.shipped import trace_path
 from kplan.errors import InputError
 from kplan.plainyaml import load_yaml
 
@@ -112,6 +113,11 @@ class Scenario(Record):
                 f"{servers} {'replicas' if self.dp == 1 else 'ranks'} without one"
             )
         return self
+
+    @field_validator("traces")
+    @classmethod
+    def _traces_that_ship(cls, given: Path | None) -> Path | None:
+        return None if given is None else trace_path(given)
 
     @model_validator(mode="after")
     def _dataset_of_traces(self) -> Self:

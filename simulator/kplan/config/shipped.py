@@ -5,13 +5,11 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-_SUFFIX = ".parquet"
-
 
 def shipped_traces() -> dict[str, Path]:
     """Name -> file of each trace that comes with kplan."""
     folder = Path(str(files("kplan_profiles") / "traces"))
-    return {file.stem: file for file in sorted(folder.glob(f"*{_SUFFIX}"))}
+    return {file.stem: file for file in sorted(folder.glob("*.parquet"))}
 
 
 def trace_path(name_or_path: Path) -> Path:
@@ -20,6 +18,6 @@ def trace_path(name_or_path: Path) -> Path:
     What is neither is returned as it stands, for its reader to refuse.
     """
     path = Path(name_or_path)
-    if len(path.parts) != 1 or path.exists():
+    if len(path.parts) != 1 or path.is_file():
         return path
     return shipped_traces().get(path.name.lower(), path)
