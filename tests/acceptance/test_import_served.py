@@ -106,8 +106,21 @@ def test_chunks_may_cut_the_last_step_and_end_in_nothing(tmp_path: Path) -> None
     assert only(found).seen.tolist() == [0, 4, 0, 4, 0]
 
 
-@pytest.mark.parametrize("chunks", [[1, 4], [2, 3], [1, 2, 1], [1, 1, 3]])
-def test_merged_chunks_place_nothing(tmp_path: Path, chunks: list[int]) -> None:
+@pytest.mark.parametrize("chunks", [[1, 4], [3, 2], [5]])
+def test_merged_chunks_of_whole_steps_are_placed_in_order(tmp_path: Path, chunks: list[int]) -> None:
+    found = load(tmp_path, vllm_row([1, 1], [3, 3], 5, chunks=chunks))
+    assert only(found).seen.tolist() == [0, 4, 0, 4, 0]
+
+
+@pytest.mark.parametrize("chunks", [[1, 4], [3, 2]])
+def test_merged_chunks_place_nothing_where_steps_may_be_missing(tmp_path: Path, chunks: list[int]) -> None:
+    """Of K = 3 and 2 one step may have been of K = 0: its place cannot be told."""
+    found = load(tmp_path, vllm_row([1, 1], [3, 2], 5, chunks=chunks), vllm_row([1], [3], 3))
+    assert only(found).seen.tolist() == [0] * 5 + [0, 4, 0]
+
+
+@pytest.mark.parametrize("chunks", [[2, 3], [1, 2, 1], [1, 1, 3]])
+def test_chunks_that_contradict_the_steps_place_nothing(tmp_path: Path, chunks: list[int]) -> None:
     found = load(tmp_path, vllm_row([1, 1], [3, 3], 5, chunks=chunks), vllm_row([1], [3], 3))
     assert only(found).seen.tolist() == [0] * 5 + [0, 4, 0]
 

@@ -72,7 +72,7 @@ class Faults:
         fail: (path, nth) -> HTTP status to answer with, None: as usual.
         wait_s: (path, nth) -> seconds before the answer.
         cut_after: nth generation -> chunks after which the connection breaks, None: never.
-        stall_after: nth generation -> chunks after which nothing more comes (for 30 s, or until closed).
+        stall_after: nth generation -> chunks after which nothing more comes, until other faults are set.
         error_after: nth generation -> chunks after which an error is streamed, as vLLM does when it dies.
         missing: names of series that /metrics leaves out.
     """
@@ -422,7 +422,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             if sent == stall:
-                fake._closed.wait(30.0)
+                while fake.faults is faults and not fake._closed.wait(0.05):
+                    pass
                 self.close_connection = True
                 return
             if sent == dies:

@@ -107,10 +107,7 @@ def _load(
 
 def _place(served: Served, record: dict[str, Any], where: Row, *, lookup: bool) -> Steps | None:
     if "chunks" not in record:
-        if served.accepted is None or served.drafted is None:
-            return None
-        may_skip = lookup or len(np.unique(served.drafted)) > 1  # K varied, so it may have been 0
-        return place_in_order(served.accepted, served.drafted, served.output_len, may_skip=may_skip)
+        return _in_order(served, lookup=lookup)
     chunks = integers(record["chunks"], where, "chunks", 0, MAX_TOKENS)
     chunks = chunks[chunks > 0]
     if not len(chunks):
@@ -119,7 +116,24 @@ def _place(served: Served, record: dict[str, Any], where: Row, *, lookup: bool) 
         return None if lookup and served.histogram is None else _by_growth(served, chunks)
     if served.accepted is None or served.drafted is None:
         return None
-    return place_by_chunks(chunks, served.accepted, served.drafted, served.output_len)
+    placed = place_by_chunks(chunks, served.accepted, served.drafted, served.output_len)
+    if placed is not None:
+        return placed
+    in_order = _in_order(served, lookup=lookup)
+    return in_order if in_order is not None and _merged(chunks, in_order, served.output_len) else None
+
+
+def _merged(chunks: Ints, steps: Steps, output_len: int) -> bool:
+    """Whether each chunk is some whole steps: a slow reader gets several at once."""
+    ends = np.cumsum(chunks)
+    return ends[-1] == output_len and bool(np.isin(ends[:-1], steps.position).all())
+
+
+def _in_order(served: Served, *, lookup: bool) -> Steps | None:
+    if served.accepted is None or served.drafted is None:
+        return None
+    may_skip = lookup or len(np.unique(served.drafted)) > 1  # K varied, so it may have been 0
+    return place_in_order(served.accepted, served.drafted, served.output_len, may_skip=may_skip)
 
 
 def _by_growth(served: Served, chunks: Ints) -> Steps | None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -17,79 +20,17 @@ import httpx
 
 from kplan.errors import InputError
 from kplan.live.dialect import Dialect, Sampling, Stream, StreamError
+from kplan.live.load import GRACE_S, Closed, Limits, Open
 from kplan.live.prompts import Prompt
 from kplan.live.server import PAUSE_S, client_options
-from kplan.rng import stream as random_stream
+
+__all__ = ["Answer", "Closed", "Driven", "Limits", "Open", "drive"]
 
 MOST_ANSWER_BYTES = 2**28
 """Longest answer that is read; SGLang repeats all token ids in each chunk."""
-MOST_CONCURRENCY = 4096
-"""Requests in flight at most."""
-GRACE_S = 60.0
-"""What requests in flight get when the time is over."""
+_USUAL = Limits()
 _TURNED_AWAY = (429, 503)
 _UNUSABLE = (400, 413, 422)
-
-
-@dataclass(frozen=True)
-class Closed:
-    """``concurrency`` clients that each keep one request in flight."""
-
-    concurrency: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.concurrency <= MOST_CONCURRENCY:
-            bound = f"1..{MOST_CONCURRENCY} is accepted"
-            raise InputError("--concurrency", self.concurrency, bound, "raise it in steps of the server's")
-
-    def clients(self) -> int:
-        """Requests in flight at most."""
-        return self.concurrency
-
-    def starts(self) -> Iterator[float]:
-        """Second at which each next request may begin: at once."""
-        while True:
-            yield 0.0
-
-
-@dataclass(frozen=True)
-class Open:
-    """Poisson arrivals at ``qps`` requests per second."""
-
-    qps: float
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.qps <= 1000.0:
-            raise InputError("--qps", self.qps, "above 0 and at most 1000 is accepted")
-
-    def clients(self) -> int:
-        """Requests in flight at most."""
-        return MOST_CONCURRENCY
-
-    def starts(self) -> Iterator[float]:
-        """Second at which each next request begins."""
-        rng, at_s = random_stream(self.seed, "live", "arrivals"), 0.0
-        while True:
-            at_s += float(rng.exponential(1.0 / self.qps))
-            yield at_s
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long is waited, and how often tried.
-
-    Attributes:
-        silence_s: longest wait for the first token, and between chunks.
-        request_s: longest request.
-        run_s: no request is begun after it; None: no limit. Those in flight get :data:`GRACE_S` more.
-        tries: times a request is sent, the first included.
-    """
-
-    silence_s: float = 120.0
-    request_s: float = 1200.0
-    run_s: float | None = None
-    tries: int = 4
 
 
 @dataclass(frozen=True)
@@ -144,7 +85,7 @@ def drive(
     load: Closed | Open,
     take: Callable[[Answer], None],
     *,
-    limits: Limits = Limits(),
+    limits: Limits = _USUAL,
     api_key: str | None = None,
 ) -> Driven:
     """Send every prompt once and hand each answer to ``take`` as it is complete.
@@ -152,15 +93,21 @@ def drive(
     Args:
         url: base of the server.
         prompts: in the order they are sent.
-        take: called in one thread, one answer at a time.
+        take: called in one thread (not this one), one answer at a time.
 
     Raises:
         InputError: the server cannot be reached, breaks (500, an error in a stream), is silent for too long,
             or turns a request away at every try.
-        KeyboardInterrupt: requests in flight were given up.
+        KeyboardInterrupt, SystemExit: requests in flight were given up.
     """
     run = _Run(url, dialect, sampling, limits, take)
-    asyncio.run(run.all(prompts, load, api_key))
+    with ThreadPoolExecutor(1) as thread:  # signals then end this one, not a task in the middle of a write
+        running = thread.submit(asyncio.run, run.all(prompts, load, api_key))
+        try:
+            running.result()
+        finally:
+            if not running.done():
+                run.stop()
     return run.driven
 
 
@@ -174,8 +121,22 @@ class _Run:
     ) -> None:
         self.url, self.dialect, self.sampling, self.limits, self.take = url, dialect, sampling, limits, take
         self.driven = Driven()
+        self._started = threading.Event()
+
+    def stop(self) -> None:
+        """Give up what is in flight; called from another thread."""
+        self._started.wait()
+        self._loop.call_soon_threadsafe(self._task.cancel)
 
     async def all(self, prompts: Sequence[Prompt], load: Closed | Open, api_key: str | None) -> None:
+        """Send every prompt."""
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.ensure_future(self._all(prompts, load, api_key))
+        self._started.set()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _all(self, prompts: Sequence[Prompt], load: Closed | Open, api_key: str | None) -> None:
         options = client_options(self.url, api_key, self.limits.silence_s)
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         jobs = zip(prompts, load.starts(), strict=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from kplan.live.dialect import Dialect, Sampling, dialect_of
 from kplan.live.generate import Answer, Closed, Driven, Limits, Open, drive
 from kplan.live.metrics import Snapshot, Window
 from kplan.live.prompts import Prompt, Prompts, tokenize
-from kplan.live.recording import Recording, open_recording
+from kplan.live.recording import Recording, open_recording, row_of
 from kplan.live.route import Route, Speculation, better, choose_route, need_speculation, speculation_of
 from kplan.live.server import Server, ServerInfo
 from kplan.live.tally import Check, Tally, check, soundness
@@ -24,9 +23,6 @@ from kplan.provenance import Kind, Provenance, versions
 
 PROBE_TOKENS = 32
 """Output of the first request, which shows what the server tells, and warms it up."""
-SETTLE_S = 0.2
-"""Pause between two looks at the counters; they are at rest when both show the same."""
-SETTLE_TRIES = 25
 _PROBE_TEXT = "The quick brown fox jumps over the lazy dog. The quick brown fox jumps over"
 
 
@@ -69,6 +65,7 @@ class Recorded:
         rows: answers in the file, of ``asked`` prompts; ``added`` of them by this run.
         driven: what else happened.
         checks: of this run; empty where nothing was left to ask.
+        chunks_are_steps: no chunk holds several steps, by the counters or by the steps that are listed.
         sound: False when a check of any run failed, None when one could not be made.
         tally: over all rows.
         totals: counters of this run, of the route that has nothing else; None otherwise.
@@ -85,6 +82,7 @@ class Recorded:
     added: int
     driven: Driven
     checks: tuple[Check, ...]
+    chunks_are_steps: bool
     sound: bool | None
     tally: Tally
     totals: Window | None
@@ -136,7 +134,7 @@ class _Run:
         tally = Tally()
         for row in recording.read():
             tally.add(row)
-        sound = _sound(recording)
+        sound = recording.sound
         traces = self._write_trace(recording, sound)
         return Recorded(
             info=self.info,
@@ -149,6 +147,7 @@ class _Run:
             added=len(recording.rows) - kept,
             driven=driven,
             checks=tuple(checks),
+            chunks_are_steps=recording.passed("chunks") or tally.steps == tally.chunks - tally.requests,
             sound=sound,
             tally=tally,
             totals=window if self.route is Route.TOTALS else None,
@@ -223,7 +222,7 @@ class _Run:
         before = self._settled()
 
         def take(answer: Answer) -> None:
-            row = _row(answer)
+            row = row_of(answer)
             recording.append(answer.prompt.index, row)
             tally.add(row)
             progress(len(recording.rows), total)
@@ -264,16 +263,7 @@ class _Run:
         return window, check(tally, window, driven.broken, every_step_k)
 
     def _settled(self) -> Snapshot | None:
-        """The counters once two looks show the same; the last look where others keep the server busy."""
-        if not self.counted:
-            return None
-        seen = self.server.metrics(self.info.engine)
-        for _ in range(SETTLE_TRIES):
-            time.sleep(SETTLE_S)
-            before, seen = seen, self.server.metrics(self.info.engine)
-            if seen == before and not (seen.has("running") and seen.total("running")):
-                break
-        return seen
+        return self.server.settled_metrics(self.info.engine) if self.counted else None
 
     def _write_trace(self, recording: Recording, sound: bool | None) -> TraceSet | None:
         trace = self.asked.trace
@@ -288,7 +278,7 @@ class _Run:
         if self.asked.prompts.synthetic:
             notes.append("the prompts were random tokens: this acceptance says nothing of text")
         source = f"kplan record of {self.info}; prompts: {self.asked.prompts.source}"
-        note = f"steps that a server took, by {self.route}"
+        note = f"steps that a server took, by {self.route}; temperature {self.asked.sampling.temperature:g}"
         traces = replace(
             found, provenance=Provenance(Kind.MEASURED, source, note), notes=(*found.notes, *notes)
         )
@@ -304,25 +294,3 @@ def _metrics(server: Server, info: ServerInfo) -> Snapshot | None:
         return server.metrics(info.engine)
     except InputError:
         return None
-
-
-def _row(answer: Answer) -> dict[str, Any]:
-    """An answer in the form that kplan traces import and replay read."""
-    return {
-        **answer.told,
-        "id": f"prompt {answer.prompt.index + 1}",
-        "chunks": list(answer.chunks),
-        "prompt_token_ids": list(answer.prompt_token_ids),
-        "output_token_ids": list(answer.token_ids),
-        "finish_reason": answer.finish_reason,
-        "sent_s": round(answer.sent_s, 6),
-        "chunk_s": [round(at_s, 6) for at_s in answer.chunk_s],
-    }
-
-
-def _sound(recording: Recording) -> bool | None:
-    """False when a run with rows was contradicted, None when one is not known."""
-    found = [recording.soundness(run) for run in set(recording.rows.values())]
-    if any(one is False for one in found):
-        return False
-    return None if any(one is None for one in found) else True

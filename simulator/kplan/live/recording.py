@@ -17,6 +17,7 @@ from kplan.acceptance.columns import Row
 from kplan.acceptance.jsonl import MAX_LINE_BYTES, parse
 from kplan.errors import InputError
 from kplan.files import replacing, write_text
+from kplan.live.generate import Answer
 
 SCHEMA_VERSION = 1
 MOST_BYTES = 2**33
@@ -91,6 +92,21 @@ class Recording:
         found = self.runs[run].get("sound")
         return found if isinstance(found, bool) else None
 
+    @property
+    def sound(self) -> bool | None:
+        """False when a run with rows was contradicted, None when one is not known."""
+        found = [self.soundness(run) for run in set(self.rows.values())]
+        if any(one is False for one in found):
+            return False
+        return None if any(one is None for one in found) else True
+
+    def passed(self, check: str) -> bool:
+        """Whether every run with rows passed the check of this name."""
+        runs = [self.runs[run] for run in set(self.rows.values())]
+        return all(
+            any(one["name"] == check and one["ok"] is True for one in run.get("checks", [])) for run in runs
+        )
+
     def _rewrite(self, lines: Iterator[bytes]) -> None:
         with replacing(self.path) as sink:
             for line in lines:
@@ -100,6 +116,20 @@ class Recording:
     def _save(self) -> None:
         record = {"schema_version": SCHEMA_VERSION, "settings": dict(self.settings), "runs": self.runs}
         write_text(json.dumps(record, indent=1) + "\n", sidecar(self.path))
+
+
+def row_of(answer: Answer) -> dict[str, Any]:
+    """An answer in the form that kplan traces import and replay read."""
+    return {
+        **answer.told,
+        "id": f"prompt {answer.prompt.index + 1}",
+        "chunks": list(answer.chunks),
+        "prompt_token_ids": list(answer.prompt_token_ids),
+        "output_token_ids": list(answer.token_ids),
+        "finish_reason": answer.finish_reason,
+        "sent_s": round(answer.sent_s, 6),
+        "chunk_s": [round(at_s, 6) for at_s in answer.chunk_s],
+    }
 
 
 def sidecar(path: Path) -> Path:

@@ -24,6 +24,9 @@ TRIES = 3
 """Times that a question is asked while the server says that it is busy (429, 503)."""
 PAUSE_S = 0.5
 """Before the second try; doubled before each further one."""
+SETTLE_S = 0.2
+"""Pause between two looks at the counters."""
+SETTLE_TRIES = 25
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -111,6 +114,19 @@ class Server:
     def metrics(self, engine: str) -> Snapshot:
         """What it counted so far. Raises InputError when it does not tell."""
         return read_metrics(self.text("/metrics"), engine)
+
+    def settled_metrics(self, engine: str) -> Snapshot:
+        """The counters once two looks show the same: engines count a step a moment after they send it.
+
+        Where others keep the server busy, the last look after a few seconds. Raises InputError.
+        """
+        seen = self.metrics(engine)
+        for _ in range(SETTLE_TRIES):
+            time.sleep(SETTLE_S)
+            before, seen = seen, self.metrics(engine)
+            if seen == before and not (seen.has("running") and seen.total("running")):
+                break
+        return seen
 
     def json(self, path: str) -> Any:
         """The JSON behind a path. Raises InputError."""

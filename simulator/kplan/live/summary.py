@@ -16,16 +16,14 @@ if TYPE_CHECKING:
 def acceptance(found: Recorded) -> dict[str, Any] | None:
     """Tokens a step, share of drafts accepted, and by draft; None where nothing is known.
 
-    ``tokens_per_step``: of all decode steps, those without a draft too; None where chunks were merged (only
-    then are steps not chunks). ``by_draft``: of ``steps`` that verified draft d, the share that accepted the
-    drafts up to it.
+    ``tokens_per_step``: of all decode steps, those without a draft too; None where chunks may hold several.
+    ``by_draft``: of ``steps`` that verified draft d, the share that accepted the drafts up to it.
     """
     if found.route is Route.NONE or not found.rows:
         return None
     tally, k = found.tally, found.speculation.k
-    whole = found.sound is not False
-    steps = tally.chunks - tally.requests
-    tokens = (tally.output_tokens - tally.requests) / steps if whole and steps > 0 else None
+    steps = tally.chunks - tally.requests if found.chunks_are_steps else 0
+    tokens = (tally.output_tokens - tally.requests) / steps if steps else None
     if tally.told:
         return _shares(
             tokens, tally.steps, tally.drafted, tally.accepted, tally.accepted_at, _reached(tally, k)

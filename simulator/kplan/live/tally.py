@@ -103,7 +103,8 @@ def check(tally: Tally, window: Window | None, broken: int, every_step_k: int | 
         tally: of the answers in between.
         window: the counters in between; None where the server has none.
         broken: streams that broke off, for which the server counted an unknown amount.
-        every_step_k: drafts that every decode step must have verified; None: any number.
+        every_step_k: drafts that every decode step must have verified where chunks alone tell what it
+            accepted; None: the engine tells it, and merged chunks hide no more than places.
     """
     if window is None:
         return [Check("counters", None, "the server shows no metrics: whether it served others is not known")]
@@ -115,7 +116,7 @@ def check(tally: Tally, window: Window | None, broken: int, every_step_k: int | 
         return [Check("counters", None, f"the server does not count {', '.join(lacking)}")]
     found = [_alone(tally, window)]
     if window.after.engine == "vllm":
-        found.append(_chunks(tally, window))
+        found.append(_chunks(tally, window, needed=every_step_k is not None))
         found += _acceptance(tally, window)
         if every_step_k is not None:
             found.append(_every_step(window, every_step_k))
@@ -151,15 +152,17 @@ def _alone(tally: Tally, window: Window) -> Check:
     return Check("alone", False, words)
 
 
-def _chunks(tally: Tally, window: Window) -> Check:
+def _chunks(tally: Tally, window: Window, *, needed: bool) -> Check:
     emitted = window.grown("emissions") + tally.requests
     if emitted == tally.chunks:
         return Check("chunks", True, f"{tally.chunks} chunks, one a step")
     words = (
-        f"{tally.chunks} chunks of {emitted:g} steps: chunks were merged, or others were served (more "
-        "clients than seats, a slow reader, or a stream interval above 1)"
+        f"{tally.chunks} chunks of {emitted:g} steps: a busy machine, a slow reader or a stream interval "
+        "above 1 merged some"
     )
-    return Check("chunks", False, words)
+    if needed:
+        return Check("chunks", False, f"{words}; run it again, with --concurrency 1 if that does not help")
+    return Check("chunks", None, f"{words}; steps that cannot be placed stay unknown")
 
 
 def _acceptance(tally: Tally, window: Window) -> list[Check]:
