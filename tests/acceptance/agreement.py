@@ -40,18 +40,20 @@ class Agreement:
         with_draft: those that had one.
         cut: last steps of a request that accepted more than the output had room for: the server counts them
             before it cuts the output at its length or its end token, the replay after.
+        merged: steps whose tokens came in one chunk with those of the step before (a reader that was late).
         different: what else differs, a line each.
     """
 
     steps: int
     with_draft: int
     cut: int
+    merged: int
     different: tuple[str, ...]
 
 
 def agreement(requests: Sequence[Served], rule: NgramRule) -> Agreement:
     """Replay every request by ``rule`` and compare each of its steps."""
-    steps = with_draft = cut = 0
+    steps = with_draft = cut = merged = 0
     different: list[str] = []
     for number, served in enumerate(requests, start=1):
         emitted, drafted = walked(served.prompt, served.output, rule)
@@ -59,7 +61,10 @@ def agreement(requests: Sequence[Served], rule: NgramRule) -> Agreement:
         told = list(zip(served.accepted, served.drafted, strict=True))
         mine = [(e - 1, d) for e, d in zip(emitted, drafted, strict=True) if d]
         with_draft += len(told)
-        if [1, *emitted] != list(served.chunks):
+        ends, chunk_ends = np.cumsum([1, *emitted]).tolist(), np.cumsum(served.chunks).tolist()
+        if set(chunk_ends) <= set(ends) and chunk_ends[-1] == ends[-1]:
+            merged += len(ends) - len(chunk_ends)
+        else:
             different.append(f"request {number}: chunks {list(served.chunks)}, replayed {[1, *emitted]}")
         if mine == told:
             continue
@@ -68,7 +73,7 @@ def agreement(requests: Sequence[Served], rule: NgramRule) -> Agreement:
             cut += 1
         else:
             different.append(f"request {number}: (accepted, drafted) {told}, replayed {mine}")
-    return Agreement(steps, with_draft, cut, tuple(different))
+    return Agreement(steps, with_draft, cut, merged, tuple(different))
 
 
 def walked(prompt: Ids, output: Ids, rule: NgramRule) -> tuple[list[int], list[int]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -26,9 +27,11 @@ from kplan.acceptance import TraceSet, save_traces
 from kplan.acceptance.replay import NgramRule, Requests, replay_requests
 from kplan.acceptance.store import DATASET
 from kplan.acceptance.suffix import SuffixRule
+from kplan.cli.app import TERMINATED
 from kplan.cli.app import run as kplan
 from kplan.export.engines import LOOKUP_WINDOW
-from kplan.provenance import Kind, Provenance
+from kplan.live.recording import sidecar
+from kplan.provenance import Kind, Provenance, file_digest
 from tests.acceptance.agreement import Agreement, Served, agreement
 from tests.live.install import ENGINES
 from tests.live.smol import MODEL, SEATS, K, serve_ngram
@@ -53,8 +56,8 @@ def served(rows: Sequence[dict[str, Any]]) -> list[Served]:
         Served(
             prompt=row["prompt_token_ids"],
             output=row["output_token_ids"],
-            accepted=one["per_step_accepted"] or [],
-            drafted=one["per_step_drafted"] or [],
+            accepted=one.get("per_step_accepted") or [],
+            drafted=one.get("per_step_drafted") or [],
             chunks=row["chunks"],
         )
         for row, one in zip(rows, told, strict=True)
@@ -103,21 +106,30 @@ def beside(requests: Sequence[Served], prompts: Sequence[dict[str, Any]]) -> dic
     }
 
 
-def about(meta: dict[str, Any], concurrency: int) -> str:
+def answered(rows: Path, prompts: int) -> bool:
+    """Whether the recording answers all ``prompts`` as they are now."""
+    if not rows.exists() or not sidecar(rows).exists():
+        return False
+    settings = json.loads(sidecar(rows).read_text(encoding="utf-8"))["settings"]
+    return settings["prompts_digest"] == file_digest(PROMPTS) and len(read_rows(rows)) == prompts
+
+
+def about(meta: dict[str, Any]) -> str:
     """Who served the recording, in one line."""
     low, high = LOOKUP_WINDOW
     days = sorted({run["began"][:10] for run in meta["runs"]})
     return (
         f"kplan record of vLLM {meta['settings']['version']} on a CPU, {', '.join(days)}: {MODEL} (bf16 "
         f"from Q4_1, Apache-2.0), greedy, n-gram K={K}, lookup {low}..{high}, max_num_seqs {SEATS}, "
-        f"enforce_eager, concurrency {concurrency}; prompts/{PROMPTS.name}"
+        f"enforce_eager, concurrency {meta['settings']['concurrency']}; prompts/{PROMPTS.name}"
     )
 
 
 def _show(found: Agreement) -> None:
     print(
         f"{found.steps} steps, {found.with_draft} with a draft; {found.cut} last steps accepted more than "
-        f"the output had room for; {len(found.different)} requests differ otherwise"
+        f"the output had room for; {found.merged} came in one chunk with the step before; "
+        f"{len(found.different)} requests differ otherwise"
     )
     for line in found.different:
         print(f"  {line}")
@@ -132,24 +144,21 @@ def main() -> int:
     parser.add_argument("--limit-s", type=float, default=900.0, help="no request is begun after it")
     parser.add_argument("--concurrency", type=int, default=8, help="requests in flight")
     asked = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serve_ngram(ENGINES["vllm"], Path(folder)) as server,
-    ):
-        code = record(server.url, asked.rows, asked.concurrency, asked.limit_s)
-    if code:
-        return code
-    prompts, rows = read_rows(PROMPTS), read_rows(asked.rows)
-    if len(rows) < len(prompts):
-        print(f"{len(rows)} of {len(prompts)} prompts are answered: run it again")
-        return 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # the server must not outlive this
+    prompts = read_rows(PROMPTS)
+    if not answered(asked.rows, len(prompts)):
+        with tempfile.TemporaryDirectory() as folder, serve_ngram(ENGINES["vllm"], Path(folder)) as server:
+            code = record(server.url, asked.rows, asked.concurrency, asked.limit_s)
+        if not answered(asked.rows, len(prompts)):
+            print("not every prompt is answered: run it again")
+            return code or 1
+    rows = read_rows(asked.rows)
     requests = served(rows)
     found = agreement(requests, SERVED_RULE)
     _show(found)
     if found.different:
         return 1
-    meta = json.loads(asked.rows.with_name(asked.rows.name + ".meta.json").read_text(encoding="utf-8"))
-    traces = example(requests, prompts, about(meta, asked.concurrency))
+    traces = example(requests, prompts, about(json.loads(sidecar(asked.rows).read_text(encoding="utf-8"))))
     TRACE.parent.mkdir(exist_ok=True)
     save_traces(traces, TRACE, beside(requests, prompts))
     print(f"wrote {TRACE} ({TRACE.stat().st_size / 1000:.0f} kB)")
