@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ KINDS = ("explain", "edit", "summarise", "write", "chat")
 SERVED_K = 7
 WORDS = 5  # of an n-gram that two prompts may share
 MOST_SHARED = 0.1
+README = (PROFILES / "traces" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,7 @@ def test_the_replay_does_what_the_server_did_at_every_step(table: pa.Table) -> N
     assert found.different == ()
     assert found.steps == sum(len(chunks) - 1 for chunks in table["served_chunks"].to_pylist())
     assert found.with_draft == sum(map(len, table["served_drafted"].to_pylist()))
-    assert found.cut < len(table)
+    assert (found.merged, found.cut) == (0, 119)
 
 
 def test_a_replay_by_another_rule_differs_from_the_server(table: pa.Table) -> None:
@@ -124,11 +126,14 @@ def test_a_walk_emits_what_the_server_emitted_and_drafts_what_it_drafted(
     assert stats.drafted == sum(map(sum, table["served_drafted"].to_pylist()))
 
 
-def test_text_that_repeats_its_prompt_is_foretold_better() -> None:
-    length = {
-        kind: walk(load_traces(shipped_traces()["example"], kind).proposers["ngram"], SERVED_K)
-        for kind in KINDS
-    }
-    order = [length[kind].acceptance_length for kind in ("edit", "summarise", "explain")]
-    assert order == sorted(order, reverse=True)
-    assert order[0] > 1.5 * order[2]
+@pytest.mark.parametrize(
+    ("kind", "tokens_per_step"),
+    [("edit", 2.181), ("write", 1.913), ("summarise", 1.574), ("chat", 1.533), ("explain", 1.217)],
+)
+def test_each_kind_is_foretold_as_well_as_was_measured(kind: str, tokens_per_step: float) -> None:
+    """From the sizes of the chunks that were streamed, as traces/README.md has them: what copies its prompt
+    (an edit) or itself (a poem) is foretold best, an explanation of what the prompt does not say least."""
+    trace = load_traces(Path("example"), kind).proposers["ngram"]
+    assert walk(trace, SERVED_K).acceptance_length == pytest.approx(tokens_per_step, abs=0.0006)
+    row = next(line for line in README.splitlines() if line.startswith(f"| {kind} |"))
+    assert row.split(" | ")[5] == f"{tokens_per_step:.3f}"
