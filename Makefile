@@ -20,7 +20,7 @@ as_flag  = --$(shell printf '%s' '$(1)' | tr 'A-Z_' 'a-z-')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup recommend test lint types imports unit notebooks test-live gpu bench lock clean
+.PHONY: help setup recommend test lint types imports unit notebooks test-live example-trace gpu bench lock clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -75,6 +75,10 @@ gpu: setup ## times this machine's GPU and calibrates for it (HARDWARE=, GPU_PYT
 	@tests/gpu/run.sh --hardware '$(HARDWARE)' --gpu-python '$(GPU_PYTHON)' \
 	  --out '$(if $(filter command,$(firstword $(origin OUT))),$(OUT),runs/gpu)' $(GPU_FLAGS) \
 	  || { code=$$?; [ $$code -eq 77 ] || exit $$code; }
+
+example-trace: setup ## record the trace that ships anew, on a real vLLM on the CPU (again after a stop: it goes on)
+	$(BIN)/python -m tests.live.install --required vllm
+	$(BIN)/python -m tests.live.make_example
 
 bench: setup ## speed of the simulator, answers asserted too
 	$(BIN)/python -m pytest tests/bench --benchmark-only

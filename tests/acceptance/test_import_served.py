@@ -83,6 +83,16 @@ def test_chunks_place_the_steps_that_drafted(tmp_path: Path) -> None:
     assert not any("put first" in note for note in found.notes)
 
 
+def test_a_request_that_never_had_a_draft_is_placed_too(tmp_path: Path) -> None:
+    """vLLM gives null for both lists then; left out, only requests that matched would be known."""
+    row = vllm_row([], [], output=4, chunks=[1, 1, 1, 1])
+    row["metrics"]["speculative_decoding"] |= {"per_step_accepted": None, "per_step_drafted": None}
+    trace = only(load(tmp_path, row, proposer="ngram"))
+    assert trace.seen.tolist() == [0, 1, 1, 1]
+    assert trace.acc.tolist() == [1, 1, 1, 1]
+    assert trace.drafted.tolist() == [0, 0, 0, 0]
+
+
 def test_one_token_steps_whose_order_is_open_are_counted(tmp_path: Path) -> None:
     # two one-token chunks, one of which drafted in vain: counts are sure, the order is not
     found = load(tmp_path, vllm_row([0, 1], [3, 3], 5, chunks=[1, 1, 1, 2]), proposer="ngram")

@@ -215,3 +215,20 @@ def test_requests_selected_keep_what_is_known(tmp_path: Path) -> None:
     chosen = select(trace, np.array([1, 0]))
     assert chosen.seen is not None
     assert chosen.seen.tolist() == [0, 3, 0, 5, 0]
+
+
+def test_a_file_of_several_data_sets_gives_the_one_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    labels = pa.array(["chat", "code", "chat"], pa.string())
+    save_traces(set_of(trace_of([[1, 2, 1], [1, 3, 1, 1], [1, 1]], 3)), path, {"dataset": labels})
+    assert load_traces(path).proposers["made"].output_len.tolist() == [3, 4, 2]
+    assert load_traces(path, "chat").proposers["made"].acc.tolist() == [1, 2, 1, 1, 1]
+    with pytest.raises(InputError, match=r"'maths', t\.parquet has chat, code"):
+        load_traces(path, "maths")
+
+
+def test_a_file_of_one_data_set_refuses_the_choice(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    save_traces(set_of(trace_of([[1, 2, 1]], 3)), path)
+    with pytest.raises(InputError, match="holds one data set; leave it out"):
+        load_traces(path, "chat")

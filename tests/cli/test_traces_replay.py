@@ -96,3 +96,15 @@ def test_bad_input_is_one_line_and_leaves_no_file(
     assert message in told
     assert told.count("\n") == 1
     assert list(out.iterdir()) == []
+
+
+def test_the_trace_that_ships_can_be_replayed_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own n-gram trace is the replay at the same settings."""
+    out = tmp_path / "edit.parquet"
+    argv = ["traces", "replay", "example", "--dataset", "edit", "--proposer", "ngram", "--out", str(out)]
+    assert run([*argv, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["requests"] == 52
+    shipped = load_traces(Path("example"), "edit").proposers["ngram"]
+    assert load_traces(out).proposers["ngram"].acc.tolist() == shipped.acc.tolist()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kplan.config.scenario import load_scenario, make_scenario
+from kplan.config.shipped import shipped_traces, trace_path
 from kplan.errors import InputError
 
 
@@ -123,3 +124,22 @@ def test_three_keys_are_true_or_false(tmp_path: Path) -> None:
     assert make_scenario({"qps": 1.0}).async_scheduling is None
     with pytest.raises(InputError, match="async"):
         make_scenario({"qps": 1.0, "async_scheduling": 3})
+
+
+def test_a_trace_that_ships_is_known_by_name_and_a_file_of_that_name_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = shipped_traces()["example"]
+    assert make_scenario({"qps": 1, "traces": "example"}, "kplan").traces == shipped
+    file = tmp_path / "scenario.yaml"
+    file.write_text("qps: 1\ntraces: example\n")
+    assert load_scenario(file, {}, {}).traces == shipped
+    (tmp_path / "example").write_text("mine")
+    assert make_scenario({"qps": 1, "traces": "example"}, "kplan").traces == Path("example")
+    assert load_scenario(file, {}, {}).traces == tmp_path / "example"
+
+
+def test_a_name_that_does_not_ship_and_a_path_are_left_for_the_reader_to_refuse(tmp_path: Path) -> None:
+    assert trace_path(Path("exmple")) == Path("exmple")
+    assert trace_path(tmp_path / "example") == tmp_path / "example"

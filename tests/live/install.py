@@ -69,7 +69,7 @@ def install(engine: Engine) -> None:
     Raises:
         UnobtainableError: no fitting Python, or pip cannot install the pinned packages.
     """
-    with _one_at_a_time(engine):
+    with one_at_a_time(engine.folder):
         if engine.ready:
             return
         shutil.rmtree(engine.folder, ignore_errors=True)
@@ -110,10 +110,10 @@ def _base_python() -> str:
 
 
 @contextmanager
-def _one_at_a_time(engine: Engine) -> Iterator[None]:
-    """Hold a lock beside the environment, so that two test runs never build it at once."""
-    engine.folder.parent.mkdir(parents=True, exist_ok=True)
-    with engine.folder.with_name(engine.folder.name + ".lock").open("w") as handle:
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Hold a lock beside ``folder``, so that two test runs never build it at once."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(folder.name + ".lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

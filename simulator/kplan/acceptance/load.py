@@ -22,6 +22,7 @@ from kplan.acceptance.reference_parquet import COLUMNS, load_reference
 from kplan.acceptance.specdecode_bench import KNOWN_KEYS, load_jsonl
 from kplan.acceptance.store import METADATA_KEY, load_own
 from kplan.acceptance.trace import TraceSet
+from kplan.config.shipped import shipped_traces, trace_path
 from kplan.errors import InputError
 
 _PARQUET_MAGIC = b"PAR1"
@@ -38,7 +39,7 @@ def load_traces(path: Path, dataset: str | None = None) -> TraceSet:
     or the reference parquet.
 
     Args:
-        path: the file.
+        path: the file, or the name of a trace that comes with kplan.
         dataset: which data set of a file that holds several; None takes all.
 
     Raises:
@@ -62,7 +63,7 @@ def load_acceptance(
     """Read any acceptance file: traces, or figures where the source keeps no more.
 
     Args:
-        path: the file.
+        path: the file, or the name of a trace that comes with kplan.
         dataset: which data set of a file that holds several; None takes all.
         options: what the file does not say (proposer, K).
         progress: told how many bytes are read, of how many, of a file that is read row by row.
@@ -71,15 +72,13 @@ def load_acceptance(
         InputError: as in :func:`load_traces`; also where an option is missing, or given to a file that says
             it itself.
     """
-    path = Path(path)
+    path = trace_path(path)
     head = _head(path)
     if head.startswith(_PARQUET_MAGIC):
         _refuse(options)
         return _load_parquet(path, dataset)
     if dataset is not None:
-        raise InputError(
-            "dataset", dataset, "only the reference parquet holds several data sets", "leave it out"
-        )
+        raise InputError("dataset", dataset, "only parquet files hold several data sets", "leave it out")
     if head.lstrip().startswith(b"{"):
         return _load_json(path, options, progress)
     first = head.split(b"\n", 1)[0].decode("utf-8", "replace").removeprefix("\ufeff")
@@ -93,9 +92,8 @@ def _head(path: Path) -> bytes:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError as error:
-        raise InputError(
-            "trace file", str(path), error.strerror or "cannot be read", "check the path"
-        ) from error
+        fix = f"check the path, or name one that comes with kplan: {', '.join(shipped_traces())}"
+        raise InputError("trace file", str(path), error.strerror or "cannot be read", fix) from error
     if not head.strip():
         raise InputError("trace file", str(path), "the file is empty", "record or import traces into it")
     return head
@@ -168,9 +166,7 @@ def _load_parquet(path: Path, dataset: str | None) -> TraceSet:
             "trace file", str(path), f"not a readable parquet file ({error})"[:200], fix
         ) from error
     if METADATA_KEY in (schema.metadata or {}):
-        if dataset is not None:
-            raise InputError("dataset", dataset, "kplan's own file holds one data set", "leave it out")
-        return load_own(path)
+        return load_own(path, dataset)
     if set(schema.names) >= COLUMNS:
         return load_reference(path, dataset)
     raise InputError("trace file", str(path), _KINDS, "kplan traces import converts what it knows")

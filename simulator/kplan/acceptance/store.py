@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ SCHEMA_VERSION = 2
 """2 added ``seen``; files of version 1 are read too."""
 _READ_VERSIONS = (1, SCHEMA_VERSION)
 METADATA_KEY = b"kplan.traces"
+DATASET = "dataset"
+"""Column that names the data set of each request, in a file that holds several."""
 
 
 class _ProposerMeta(BaseModel):
@@ -46,8 +49,14 @@ class _Meta(BaseModel):
     aliases: dict[str, str]
 
 
-def save_traces(traces: TraceSet, path: Path) -> None:
+def save_traces(traces: TraceSet, path: Path, beside: Mapping[str, pa.Array] | None = None) -> None:
     """Write ``traces`` as parquet, atomically; proposers that share one trace are written once.
+
+    Args:
+        traces: what to write.
+        path: the file.
+        beside: further columns, of n values each: :data:`DATASET`, or what other readers of the file look
+            for (token ids for a replay).
 
     Raises:
         InputError: the folder cannot be written.
@@ -66,6 +75,7 @@ def save_traces(traces: TraceSet, path: Path) -> None:
         if trace.seen is not None:
             columns[f"{name}.seen"] = _ragged(trace.seen, trace.offsets)
         columns[f"{name}.aligned"] = pa.array(trace.aligned, pa.bool_())
+    columns |= beside or {}
     meta = _Meta(
         schema_version=SCHEMA_VERSION,
         kind=traces.provenance.kind,
@@ -87,16 +97,18 @@ def save_traces(traces: TraceSet, path: Path) -> None:
         pq.write_table(table, sink, compression="zstd")
 
 
-def load_own(path: Path) -> TraceSet:
-    """Read a file of :func:`save_traces`; every array is checked again.
+def load_own(path: Path, dataset: str | None = None) -> TraceSet:
+    """Read a file of :func:`save_traces`, or one data set of it; every array is checked again.
 
     Raises:
         InputError: one line with file, row and column: another schema version, a column that is missing or
             of another type, a null, an empty array, an acceptance of 0, above the recorded K + 1 or past the
-            output.
+            output; an unknown ``dataset``.
     """
     table = read_table(path)
     meta = _meta(table, path)
+    if dataset is not None:
+        table = _only(table, dataset, path)
     length = table.num_rows
     if length == 0:
         raise InputError(
@@ -126,15 +138,23 @@ def load_own(path: Path) -> TraceSet:
     )
 
 
+def _only(table: pa.Table, dataset: str, path: Path) -> pa.Table:
+    """The rows of one data set. Raises InputError with those that the file has."""
+    if DATASET not in table.column_names:
+        raise InputError("dataset", dataset, f"{path.name} holds one data set", "leave it out")
+    labels = _flat(table, DATASET, pa.string(), path)
+    if dataset not in labels:
+        raise InputError("dataset", dataset, f"{path.name} has {', '.join(sorted(set(labels)))}"[:300])
+    return table.filter(pa.array(labels == dataset))
+
+
 def read_table(path: Path) -> pa.Table:
     """Read a parquet file, or say in one line why not."""
     try:
         return pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        fix = "the file may be truncated: copy or import it again"
-        raise InputError(
-            "trace file", str(path), f"not a readable parquet file ({error})"[:200], fix
-        ) from error
+        bound, fix = f"not a readable parquet file ({error})", "it may be truncated: copy or import it again"
+        raise InputError("trace file", str(path), bound[:200], fix) from error
 
 
 def _split_aliases(traces: TraceSet) -> tuple[dict[str, ProposerTrace], dict[str, str]]:
@@ -158,15 +178,9 @@ def _load_proposer(table: pa.Table, name: str, meta: _ProposerMeta, path: Path) 
     acc, offsets = _flat_lists(table, f"{name}.acc", path)
     lengths = np.diff(offsets)
     left = np.repeat(offsets[1:], lengths) - np.arange(len(acc))
+    most = meta.recorded_k + 1
     _first_bad(acc, offsets, acc < 1, path, f"{name}.acc", "at least 1 is needed")
-    _first_bad(
-        acc,
-        offsets,
-        acc > meta.recorded_k + 1,
-        path,
-        f"{name}.acc",
-        f"recorded K + 1 = {meta.recorded_k + 1}",
-    )
+    _first_bad(acc, offsets, acc > most, path, f"{name}.acc", f"recorded K + 1 = {most}")
     _first_bad(acc, offsets, acc > left, path, f"{name}.acc", "it runs past the end of the output")
     first = np.zeros(len(acc), np.bool_)
     first[offsets[:-1]] = acc[offsets[:-1]] != 1
@@ -179,7 +193,6 @@ def _load_proposer(table: pa.Table, name: str, meta: _ProposerMeta, path: Path) 
         )
     if meta.has_seen:
         seen = _beside(table, name, "seen", offsets, path)
-        most = meta.recorded_k + 1
         _first_bad(seen, offsets, seen > most, path, f"{name}.seen", f"recorded K + 1 = {most}")
         unknown = "more than was verified + 1 (1 where nothing was)"
         _first_bad(acc, offsets, acc > np.maximum(seen, 1), path, f"{name}.acc", unknown)

@@ -85,7 +85,10 @@ Drafter: TypeAlias = Annotated[
 ]
 Workload: TypeAlias = Annotated[str | None, typer.Option("--workload", help="workload profile [sharegpt]")]
 Traces: TypeAlias = Annotated[
-    Path | None, typer.Option("--traces", help="recorded acceptance traces instead of the workload's model")
+    Path | None,
+    typer.Option(
+        "--traces", help="recorded acceptance instead of the workload's model: a file, or the name example"
+    ),
 ]
 Dataset: TypeAlias = Annotated[
     str | None, typer.Option("--dataset", help="which data set of --traces that hold several [all]")

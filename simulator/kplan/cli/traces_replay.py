@@ -17,7 +17,9 @@ _FOR_NGRAM = ("prompt_lookup_min", "prompt_lookup_max")
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="requests: parquet, JSONL or CSV")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="requests: parquet, JSONL or CSV, or the name example")
+    ],
     proposer: Annotated[str, typer.Option("--proposer", help="ngram or suffix")],
     out: Annotated[Path, typer.Option("--out", help="trace file to write (parquet)")],
     k: Annotated[int | None, typer.Option("--k", help="drafts at most [ngram 20, suffix 24]")] = None,
@@ -60,6 +62,7 @@ def replay(
     from kplan.cli.options import pairs
     from kplan.cli.output import bar, print_json, print_table
     from kplan.cli.paths import check_outputs
+    from kplan.config.shipped import trace_path
     from kplan.workload.log_file import open_log
 
     rule = _rule(
@@ -76,7 +79,7 @@ def replay(
     )
     check_outputs({"--out": out}, [file, *([] if tokenizer is None else [tokenizer])])
     encode = None if tokenizer is None else load_tokenizer(tokenizer)
-    log = open_log(file)
+    log = open_log(trace_path(file))
     given = pairs(columns) if columns else {}
     roles = find_roles(log.columns, given, file=log.name, text=encode is not None)
     requests = read_requests(

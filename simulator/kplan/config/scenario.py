@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from kplan.config.record import Record
+from kplan.config.shipped import trace_path
 from kplan.errors import InputError
 from kplan.plainyaml import load_yaml
 
@@ -112,6 +113,11 @@ class Scenario(Record):
                 f"{servers} {'replicas' if self.dp == 1 else 'ranks'} without one"
             )
         return self
+
+    @field_validator("traces")
+    @classmethod
+    def _traces_that_ship(cls, given: Path | None) -> Path | None:
+        return None if given is None else trace_path(given)
 
     @model_validator(mode="after")
     def _dataset_of_traces(self) -> Self:
@@ -223,6 +229,8 @@ def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any
     for key in ("traces", "replay"):
         if file := merged.get(key):
             merged[key] = path.parent / str(file)
+            if key == "traces" and _is_name(str(file)) and not merged[key].exists():
+                merged[key] = Path(str(file))  # of a trace that comes with kplan
     for key in ("model", "hardware", "calibration", "drafter", "workload"):
         if isinstance(merged.get(key), str):
             merged[key] = _beside(path, merged[key])
@@ -230,6 +238,10 @@ def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any
         if overrides.get(flag) is not None:
             merged = {key: value for key, value in merged.items() if key not in others}
     return make_scenario(defaults | merged | overrides, str(path))
+
+
+def _is_name(text: str) -> bool:
+    return "/" not in text and not Path(text).suffix
 
 
 def _beside(path: Path, name: str) -> str:

@@ -28,7 +28,7 @@ import time
 from statistics import median
 from typing import Any
 
-from vllm.v1.metrics.loggers import StatLoggerBase  # type: ignore[import-not-found]
+from vllm.v1.metrics.loggers import StatLoggerBase
 
 MOST_MIB = 256.0
 """Size at which a log stops when KPLAN_STEPLOG_MIB does not say."""
