@@ -111,6 +111,16 @@ def test_two_requests_are_logged_as_the_steps_that_they_took(plugin: ModuleType,
     assert {row.proposer for row in rows} == {"draft-model"}
 
 
+def test_a_server_without_speculation_says_so(plugin: ModuleType, log: Path) -> None:
+    """So that a proposer which the reader is told of stays with the servers that have one."""
+    plain = SimpleNamespace(**vars(CONFIG) | {"speculative_config": None})
+    logger = plugin.StepLog(plain)
+    logger.log_engine_initialized()
+    logger.record(scheduler(2, 2), iteration(2, gaps=(0.008, 0.008)))
+    (row,) = read_steps(log, proposer="draft-model")
+    assert row.proposer is None
+
+
 def test_an_idle_engine_holds_nothing(plugin: ModuleType, log: Path) -> None:
     """Requests that were given up leave no trace in vLLM's statistics but that nothing runs."""
     logger = plugin.StepLog(CONFIG)

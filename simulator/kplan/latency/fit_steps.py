@@ -134,7 +134,7 @@ def read_steps(
 
     Args:
         begin, end: bytes between which records are taken; what the log says of itself before holds too.
-        proposer: of records that name none.
+        proposer: of records that do not say; null says that there is none.
         source: how figures name the log; None: by the file's name and digest.
 
     Raises:

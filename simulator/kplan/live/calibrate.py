@@ -182,8 +182,6 @@ def _rows(lap: Lap, plan: Plan, source: str) -> tuple[list[Observation], list[st
             "start it with KPLAN_STEPLOG and --enable-logging-iteration-details, see kplan steplog install",
         )
     steps = read_steps(plan.steplog, begin=lap.begin, end=lap.end, proposer=plan.proposer, source=source)
-    if plan.proposer is not None and all(row.proposer is None for row in steps):
-        raise InputError("--proposer", plan.proposer, "the server's log names none", "leave it out")
     full = [row for row in steps if row.batch > FULL * lap.setting.batch and row.mean("decode_requests")]
     rows = medians(full, LEAST_STEPS)
     notes = [] if rows else [f"{lap.setting}: fewer than {LEAST_STEPS} alike steps; left out"]

@@ -91,8 +91,7 @@ class StepLog(StatLoggerBase):  # type: ignore[misc]
     def _about(self) -> dict[str, Any]:
         cache, drafts = self._config.cache_config, self._config.speculative_config
         about: dict[str, Any] = {"model": self._config.model_config.model, "engine_index": self._engine}
-        if drafts is not None:
-            about["proposer"] = str(drafts.method).replace("_", "-")
+        about["proposer"] = None if drafts is None else str(drafts.method).replace("_", "-")
         if cache.num_gpu_blocks and cache.block_size:
             about["kv_capacity_tokens"] = cache.num_gpu_blocks * cache.block_size
         return about
