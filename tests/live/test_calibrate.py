@@ -127,7 +127,11 @@ def _measure(server: Server, log: Path) -> dict[int, Load]:
             batch = lap.setting.batch
             rows = read_steps(log, begin=lap.begin, end=lap.end)
             steps = [row.seconds for row in rows if row.batch == batch and not row.mean("prefill_requests")]
-            loads[batch] = Load(float(np.median(steps)), float(np.median(lap.tpot_s)))
+            tpot_s = lap.window.mean(
+                "tpot_s", "tpot_requests"
+            )  # by the engine's clock: the client is starved
+            assert tpot_s is not None
+            loads[batch] = Load(float(np.median(steps)), tpot_s)
     return loads
 
 
