@@ -169,6 +169,17 @@ def test_lines_of_kplans_plugin_are_whole_steps_at_exact_contexts(tmp_path: Path
     assert counts(row)["decode_kv_tokens"] == 62
 
 
+def test_a_step_of_a_table_drafts_what_the_next_one_verifies(tmp_path: Path) -> None:
+    """Three requests verify 4 drafts each, are told to draft 1, verify that; an index is missing after it."""
+    steps = [
+        {"idx": n, "gap_ms": 8.0, "gen_r": 3, "gen_t": tokens, "held": 300}
+        for n, tokens in ((5, 15), (6, 6), (9, 15))
+    ]
+    rows = read_steps(log(tmp_path / "steps.jsonl", {"log": {"proposer": "eagle3"}}, *steps))
+    assert [row.k for row in rows] == [1, 1, 4]
+    assert [counts(row)["decode_tokens"] for row in rows] == [15, 6, 15]
+
+
 def test_a_servers_own_log_is_read_by_its_iteration_lines(tmp_path: Path) -> None:
     """Lines of vLLM 0.32.0 as it wrote them."""
     path = tmp_path / "server.log"

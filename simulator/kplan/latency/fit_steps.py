@@ -98,7 +98,7 @@ class StepRecord(BaseModel):
                 f"of {requests:g} requests, but no proposer is named",
                 "log it",
             )
-        drafted = self.drafted_k
+        drafted = self.drafted_k if self.proposer is not None else 0
         if drafted is None:
             drafted = round(tokens / requests) - 1 if requests and self.proposer is not None else 0
         prefill_kv = self.prefill_tokens if self.prefill_kv_tokens is None else self.prefill_kv_tokens
@@ -144,7 +144,7 @@ def read_steps(
     source = source or file_source(path)
     found: list[Observation] = []
     shared: dict[str, Any] = {"proposer": proposer}
-    for place, fields in _records(text, path.name, begin):
+    for place, fields in _with_drafted(_records(text, path.name, begin)):
         if set(fields) == {"log"} and isinstance(fields["log"], dict):
             shared = {"proposer": proposer} | fields["log"]
             continue
@@ -198,6 +198,28 @@ def _text(path: Path, end: int | None) -> str:
             return file.read(-1 if end is None else end).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("--steps", path.name, f"cannot be read ({error})", "check the path") from None
+
+
+def _with_drafted(records: Iterator[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same; a step of the plugin drafted what the step after it verifies.
+
+    They differ where a table changes K: vLLM verifies at step t + 1 what the batch of step t made it draft.
+    """
+    place, held = "", None
+    for place_of_next, following in records:
+        if held is not None:
+            requests, tokens = following.get("gen_r"), following.get("gen_t")
+            if (
+                requests
+                and tokens
+                and held.get("idx") is not None
+                and following.get("idx") == held["idx"] + 1
+            ):
+                held = {"drafted_k": round(tokens / requests) - 1} | held
+            yield place, held
+        place, held = place_of_next, following
+    if held is not None:
+        yield place, held
 
 
 def _of_server_log(line: str) -> dict[str, Any] | None:

@@ -102,15 +102,16 @@ def _steps(*counts: float) -> tuple[int, ...]:
 def medians(rows: Sequence[Observation], least: int) -> list[Observation]:
     """One row for the steps of one setting: their median seconds at their mean counts, which are rounded.
 
-    A setting is a proposer and K, a number of decoding and of prefilling requests, and nearly a context and
-    a number of prompt tokens. Settings of fewer than ``least`` steps are left out: single steps of a busy
-    machine tell nothing.
+    A setting is a proposer, K and drafts verified, a number of decoding and of prefilling requests, and
+    nearly a context and a number of prompt tokens. Settings of fewer than ``least`` steps are left out:
+    single steps of a busy machine tell nothing.
     """
     groups: dict[tuple[object, ...], list[Observation]] = {}
     for row in rows:
         requests, prompts = row.mean("decode_requests"), row.mean("prefill_requests")
         near = _steps(row.context, row.mean("prefill_tokens"))
-        groups.setdefault((row.proposer, row.k, requests, prompts, *near), []).append(row)
+        tokens = round(row.mean("decode_tokens") / requests, 1) if requests else 0.0
+        groups.setdefault((row.proposer, row.k, tokens, requests, prompts, *near), []).append(row)
     return [
         Observation(
             source=group[0].source,

@@ -23,7 +23,7 @@ from kplan.live.server import Server, ServerInfo
 from kplan.live.sweep import Driver, Lap, Setting
 from kplan.profiles import Calibration
 
-LEAST_STEPS = 10
+LEAST_STEPS = 6
 """Steps of a setting below which its median is not used."""
 FULL = 0.75
 """Share of a setting's requests that a step must hold: one that ended is missing until its client sends the

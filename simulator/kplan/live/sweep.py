@@ -74,11 +74,15 @@ class Lap:
 
 @dataclass
 class _Answers:
-    """Collects the answers of a setting, and looks how many requests wait when half of them are there."""
+    """Collects the answers of a setting, and looks how many requests wait when half of them are there.
+
+    It is ``cut`` when the time was over before the last request was sent.
+    """
 
     setting: Setting
     look: Callable[[], int]
     waiting: int = 0
+    cut: bool = False
     taken: list[Answer] = field(default_factory=list)
 
     def take(self, answer: Answer) -> None:
@@ -117,7 +121,7 @@ class Driver:
     ) -> None:
         self._server, self._info, self._log_size = server, info, log_size
         self._dialect = dialect_of(info.engine, info.model)
-        self._end, self._limit_s = time.monotonic() + limit_s, limit_s
+        self._end = time.monotonic() + limit_s
         self._ids, self._vocab = stream(0, "prompts of a sweep"), vocab
 
     @property
@@ -135,7 +139,7 @@ class Driver:
         A setting is begun only when the time left holds twice what the longest one before it took.
 
         Raises:
-            InputError: the server refuses, breaks off, or does not answer in the time.
+            InputError: the server refuses, breaks off, or is silent for too long.
         """
         longest_s = 0.0
         for number, setting in enumerate(settings, start=1):
@@ -143,12 +147,18 @@ class Driver:
                 return
             tell(f"{setting} ({number} of {len(settings)}), {self.left_s:.0f} s left")
             began = time.monotonic()
-            yield self._lap(setting)
+            lap = self._lap(setting)
+            if lap is None:
+                return
+            yield lap
             longest_s = max(longest_s, time.monotonic() - began)
 
-    def _lap(self, setting: Setting) -> Lap:
+    def _lap(self, setting: Setting) -> Lap | None:
+        """The setting; None when it was cut."""
         begin, before = self._log_size(), self._server.metrics(self._info.engine)
         answers = self._run(setting)
+        if answers.cut:
+            return None
         window = Window(before, self._server.metrics(self._info.engine))
         return Lap(setting, answers.tpot_s(), window, answers.waiting, begin, self._log_size())
 
@@ -160,7 +170,6 @@ class Driver:
             Prompt(index, token_ids=tuple(ids), max_tokens=tokens)
             for index, (ids, tokens) in enumerate(zip(drawn.tolist(), outputs, strict=True))
         ]
-        left_s = max(self.left_s, 1.0)
         done = drive(
             self._server.url,
             self._dialect,
@@ -168,7 +177,7 @@ class Driver:
             Sampling(setting.output_tokens, ignore_eos=True),
             Closed(setting.batch),
             answers.take,
-            limits=Limits(silence_s=left_s, request_s=left_s, run_s=left_s),
+            limits=Limits(run_s=max(self.left_s, 0.0)),
             api_key=self._server.api_key,
         )
         if done.refused:
@@ -176,13 +185,7 @@ class Driver:
                 "--url", self._server.url, f"refuses requests of {setting} ({done.refused[0][1]})",
                 "ask for shorter prompts or outputs",
             )  # fmt: skip
-        if done.out_of_time:
-            raise InputError(
-                "--limit-s",
-                f"{self._limit_s:g}",
-                f"is too short for {setting}",
-                "allow more, or fewer batches",
-            )
+        answers.cut = done.out_of_time
         return answers
 
     def _waiting(self) -> int:
