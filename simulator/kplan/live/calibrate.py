@@ -44,6 +44,8 @@ class Plan:
         held_out: those of them that are measured and left out of the fit.
         prompts: prompt lengths in tokens; every batch is run with each.
         output_tokens: of every request.
+        repeats: times that each setting is run, spread over the whole time; the fastest of them counts, as
+            whatever else a machine does only ever adds time.
         limit_s: time for all of it.
         steplog: the server's step log, None to go by the times of the requests.
         proposer: kplan's name of what the server drafts with, None without speculation.
@@ -53,6 +55,7 @@ class Plan:
     held_out: frozenset[int]
     prompts: tuple[int, ...]
     output_tokens: int
+    repeats: int
     limit_s: float
     steplog: Path | None
     proposer: str | None
@@ -118,21 +121,25 @@ def measure(
     driver.warm_up(max(settings, key=lambda one: one.batch))
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     source = f"{info.engine} {info.version} serving {Path(info.model).name} (measured {day})"
+    notes = [ELAPSED_ONLY] if plan.steplog is not None and _is_server_log(plan.steplog) else []
+    seen: dict[Setting, list[_Rows]] = {}
+    for lap in driver.laps(settings * plan.repeats, tell):
+        seen.setdefault(lap.setting, []).append(_rows(lap, plan, source))
+    if not seen:
+        raise InputError("--limit-s", f"{plan.limit_s:g}", "is used up by warming up", "give it minutes")
+    if len(seen) < len(settings):
+        notes.append(
+            f"{len(settings) - len(seen)} of {len(settings)} settings did not fit into {plan.limit_s:g} s"
+        )
     fitted: list[Observation] = []
     held: list[Observation] = []
-    notes = [ELAPSED_ONLY] if plan.steplog is not None and _is_server_log(plan.steplog) else []
-    done = 0
-    for lap in driver.laps(settings, tell):
-        done += 1
-        rows, left_out = _rows(lap, plan, source)
-        notes += left_out
-        (held if lap.setting.batch in plan.held_out else fitted).extend(rows)
-    if not done:
-        raise InputError("--limit-s", f"{plan.limit_s:g}", "is used up by warming up", "give it minutes")
-    if done < len(settings):
-        notes.append(
-            f"{len(settings) - done} of {len(settings)} settings did not fit into {plan.limit_s:g} s"
-        )
+    for setting, laps in seen.items():
+        told = [lap for lap in laps if lap.rows]
+        if told:
+            fastest = min(told, key=lambda lap: lap.typical_s)
+            (held if setting.batch in plan.held_out else fitted).extend(fastest.rows)
+        else:
+            notes.append(laps[-1].left_out)
     return Seen(tuple(fitted), tuple(held), tuple(notes))
 
 
@@ -170,8 +177,17 @@ def _record(row: Observation) -> dict[str, object]:
     }
 
 
-def _rows(lap: Lap, plan: Plan, source: str) -> tuple[list[Observation], list[str]]:
-    """The rows of a setting, and what was left out of it."""
+@dataclass(frozen=True)
+class _Rows:
+    """What one lap tells: its rows, or why it has none."""
+
+    rows: tuple[Observation, ...]
+    typical_s: float = 0.0
+    left_out: str = ""
+
+
+def _rows(lap: Lap, plan: Plan, source: str) -> _Rows:
+    """The rows of a lap, and the median of its steps (or of its requests' TPOT)."""
     if plan.steplog is None:
         return _by_client(lap, plan, source)
     if lap.end <= lap.begin:
@@ -184,17 +200,18 @@ def _rows(lap: Lap, plan: Plan, source: str) -> tuple[list[Observation], list[st
     steps = read_steps(plan.steplog, begin=lap.begin, end=lap.end, proposer=plan.proposer, source=source)
     full = [row for row in steps if row.batch > FULL * lap.setting.batch and row.mean("decode_requests")]
     rows = medians(full, LEAST_STEPS)
-    notes = [] if rows else [f"{lap.setting}: fewer than {LEAST_STEPS} alike steps; left out"]
-    return rows, notes
+    if not rows:
+        return _Rows((), left_out=f"{lap.setting}: fewer than {LEAST_STEPS} alike steps; left out")
+    return _Rows(tuple(rows), float(np.median([row.seconds for row in full])))
 
 
-def _by_client(lap: Lap, plan: Plan, source: str) -> tuple[list[Observation], list[str]]:
+def _by_client(lap: Lap, plan: Plan, source: str) -> _Rows:
     """The closed loop as one row, by the client's clock."""
     setting, window = lap.setting, lap.window
     if lap.waiting:
-        return [], [f"{setting}: {lap.waiting} of its requests waited for a seat; left out"]
+        return _Rows((), left_out=f"{setting}: {lap.waiting} of its requests waited for a seat; left out")
     if not len(lap.tpot_s):
-        return [], [f"{setting}: no request was served while all clients were busy; left out"]
+        return _Rows((), left_out=f"{setting}: no request was served while all clients were busy; left out")
     drafts = window.grown("drafts") if window.has("drafts") else 0.0
     if drafts and plan.proposer is None:
         raise InputError("--proposer", "not given", "the server drafts", "name what it drafts with")
@@ -204,16 +221,17 @@ def _by_client(lap: Lap, plan: Plan, source: str) -> tuple[list[Observation], li
         )
     accepted = window.grown("accepted_tokens") / drafts if drafts else 0.0
     k = round(window.grown("draft_tokens") / drafts) if drafts else 0
+    typical_s = float(np.median(lap.tpot_s))
     row = TpotRow(
         concurrency=setting.batch,
-        tpot_ms=float(np.median(lap.tpot_s)) * 1e3,
+        tpot_ms=typical_s * 1e3,
         k=k,
         proposer=plan.proposer,
         acceptance_length=min(1.0 + accepted, k + 1.0),
         prompt_tokens=setting.prompt_tokens,
         output_tokens=setting.output_tokens,
     )
-    return [row.observation(source, str(setting))], []
+    return _Rows((row.observation(source, str(setting)),), typical_s)
 
 
 def _is_server_log(path: Path) -> bool:
