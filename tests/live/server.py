@@ -27,6 +27,12 @@ REQUEST_LIMIT_S = 120.0
 _METRIC = re.compile(r"^(?P<name>vllm:\w+)(?:\{[^}]*\})? (?P<value>\S+)$", re.MULTILINE)
 
 
+STEADY = {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+"""For steps that are timed: one thread, and the worker inside the engine's process. Apart, the two of them
+poll each other without a pause, and on two cores with the API server and a client the time of one and the same
+step doubled and halved from minute to minute."""
+
+
 def environment() -> dict[str, str]:
     """Environment of an engine process: no network but the loopback, two threads, little memory."""
     return os.environ | {
@@ -88,8 +94,12 @@ class Server:
 
 
 @contextmanager
-def serve(engine: Engine, config: Path, *flags: str) -> Iterator[Server]:
+def serve(engine: Engine, config: Path, *flags: str, steady: bool = False) -> Iterator[Server]:
     """Run ``vllm serve --config CONFIG`` until the block ends, however it ends.
+
+    Args:
+        steady: for steps that are timed: the engine has a core of its own, and everything else, this process
+            and what it starts included, the others, until the block ends.
 
     Raises:
         RuntimeError: the server died or did not come up in time (the end of its log is in the message).
@@ -104,15 +114,32 @@ def serve(engine: Engine, config: Path, *flags: str) -> Iterator[Server]:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=environment(),
+            env=environment() | (STEADY if steady else {}),
             start_new_session=True,  # its own process group: one signal reaches the engine's workers too
         )
     server = Server(f"http://{HOST}:{port}", process.pid, log)
+    cores = os.sched_getaffinity(0)
     try:
         _wait_until_healthy(server, process)
+        if steady:
+            _give_a_core(server.group)
         yield server
     finally:
+        os.sched_setaffinity(0, cores)
         server.clean_stop = _stop(process)
+
+
+def _give_a_core(group: int) -> None:
+    """Give the engine's process the first core, and the API server and this process the others."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    if not others:
+        return
+    for member in group_members(group):
+        name = Path(f"/proc/{member}/comm").read_text()
+        cores = {first} if name.startswith("VLLM::EngineCor") else set(others)
+        for thread in Path(f"/proc/{member}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), cores)
+    os.sched_setaffinity(0, set(others))
 
 
 def _wait_until_healthy(server: Server, process: subprocess.Popen[bytes]) -> None:
