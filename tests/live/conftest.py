@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kplan.live.steplog import engine_site, install, is_installed, uninstall
+from tests.live.calibrated import Calibrated, calibrate
 from tests.live.install import ENGINES, Engine
 from tests.live.server import environment
 from tests.live.verdicts import IN_ENGINE
@@ -47,3 +50,20 @@ def pair(vllm: Engine, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     command = [str(vllm.python), script, str(folder), "--alpha", "0.7", "--cycle", "4096"]
     subprocess.run(command, check=True, env=environment(), capture_output=True)
     return Pair.load(folder)
+
+
+@pytest.fixture(scope="session")
+def logging_vllm(vllm: Engine) -> Iterator[Engine]:
+    """The engine with the plugin that logs its steps, which it keeps when it had it."""
+    site = engine_site(vllm.python)
+    had = is_installed(site)
+    install(site)
+    yield vllm
+    if not had:
+        uninstall(site)
+
+
+@pytest.fixture(scope="session")
+def calibrated(logging_vllm: Engine, pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Calibrated:
+    """Four servers of the pair, timed, calibrated on and recorded."""
+    return calibrate(logging_vllm, pair, tmp_path_factory.mktemp("calibrate"))

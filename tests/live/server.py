@@ -29,7 +29,7 @@ _METRIC = re.compile(r"^(?P<name>vllm:\w+)(?:\{[^}]*\})? (?P<value>\S+)$", re.MU
 
 STEADY = {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 """For steps that are timed: one thread, and the worker inside the engine's process. Apart, the two of them
-poll each other without a pause, and on two cores with the API server and a client the time of one and the same
+poll each other without a pause; on two cores with the API server and a client, the time of one and the same
 step doubled and halved from minute to minute."""
 
 

@@ -52,6 +52,10 @@ def recommend(
     max_model_len: o.MaxModelLen = None,
     prefix_caching: o.PrefixCaching = None,
     gpu_memory_utilization: o.GpuMemory = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", help="plan for this one instead of the best, as table:1-4=3,5-=1"),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for plan.json, configs and report")
     ] = None,
@@ -64,14 +68,21 @@ def recommend(
     flags = locals()
     from kplan.cli.output import print_json, progress
     from kplan.cli.paths import check_folder
+    from kplan.registry import parse_policy
 
+    chosen = flags.pop("policy")  # a scenario's own is the one that is simulated
     scenario = o.scenario_of(None, flags, {"replications": 5})
     if out is not None:
         check_folder("--out", out)
     with progress(json) as tell:
-        from kplan.search import recommend as answer
+        from kplan.search.recommend import Wanted, plan_for
+        from kplan.search.recommend import recommend as answer
 
-        plan = answer(scenario, tell)
+        if chosen is None:
+            plan = answer(scenario, tell)
+        else:
+            wanted = Wanted(parse_policy(chosen), f"{chosen} was asked for with --policy.")
+            plan = plan_for(scenario, wanted, tell)
         written: list[str] = []
         if out is not None:
             from kplan.cli.files import write_out
