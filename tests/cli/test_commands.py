@@ -44,6 +44,17 @@ def test_recommend_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> Non
     assert exportable[plan["answer"]["policy"]]
 
 
+def test_a_policy_that_was_asked_for_is_planned_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    policy = "table:1-4=4,5-=1"
+    plan = answer(capsys, "recommend", "--concurrency", "8", "--policy", policy, *SMALL)
+    assert plan["answer"]["policy"] == policy
+    assert plan["answer"]["table"] == [{"start": 1, "end": 4, "k": 4}, {"start": 5, "end": None, "k": 1}]
+    assert f"{policy} was asked for with --policy." in plan["answer"]["why"]
+    free = answer(capsys, "recommend", "--concurrency", "8", *SMALL)
+    alike = {one["name"]: one["tpot_ms"] for one in free["policies"]}
+    assert {one["name"]: one["tpot_ms"] for one in plan["policies"] if one["name"] in alike} == alike
+
+
 def test_the_recommended_policy_is_the_fastest_that_can_run_or_ties_with_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
