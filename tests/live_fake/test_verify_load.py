@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kplan.config.shipped import shipped_traces
 from kplan.errors import InputError
 from kplan.live.bench_serve import command_of, read_result, run_load
 from kplan.live.judge_steps import read_step_log, size_of
 from kplan.live.prompts import Prompt
-from kplan.live.workload import Demand, demand, planned
+from kplan.live.workload import Demand, Files, demand, planned
 from kplan.live.workload_flags import Target, sglang_flags, takes, vllm_flags
-from tests.live_fake.verified import NOWHERE, ready
+from kplan.provenance import file_digest
+from tests.live_fake.verified import NOWHERE, plan, ready
 
 VLLM = Target("http://127.0.0.1:8000", "vllm", "served", "/models/target")
 SGLANG = replace(VLLM, engine="sglang", api_key="secret")
@@ -224,6 +226,15 @@ def test_a_demand_is_the_plan_s_own_load() -> None:
     share = planned(replicas, NOWHERE)
     assert share.setup.scenario.qps == 1.0
     assert "one replica's share" in share.notes[0]
+
+
+@pytest.mark.parametrize("files", [NOWHERE, replace(NOWHERE, traces=Path("example"))])
+def test_the_trace_that_ships_needs_no_path(files: Files) -> None:
+    shipped = shipped_traces()["example"]
+    asked = {"traces": shipped.name, "traces_hash": file_digest(shipped), "proposer": "ngram"}
+    found = planned(plan(prompt_tokens=None, output_tokens=None, **asked), files).setup.recorded
+    assert found is not None
+    assert len(found.request_id) == 260
 
 
 def test_prompts_say_how_long_their_answers_are() -> None:

@@ -13,6 +13,7 @@ from kplan.acceptance import ProposerTrace, walk
 from kplan.acceptance.columns import pack
 from kplan.config.plan import Plan
 from kplan.config.scenario import Scenario, make_scenario
+from kplan.config.shipped import trace_path
 from kplan.errors import InputError
 from kplan.live.prompts import Prompt
 from kplan.profiles import Calibration, load_calibration
@@ -161,8 +162,12 @@ def _scenario(plan: Plan, files: Files) -> tuple[Scenario, list[str]]:
 
 
 def _file(flag: str, given: Path | None, name: str, digest: str | None, folder: Path) -> Path:
-    """Where a file of the plan is. Raises InputError when it is not found, or is another one."""
-    places = [given] if given is not None else [folder / name, Path(name)]
+    """Where a file of the plan is: given, beside it, or one that comes with kplan.
+
+    Raises InputError when it is not found, or is another one.
+    """
+    shipped = trace_path(given or Path(Path(name).stem))
+    places = [shipped] if given is not None else [folder / name, Path(name), shipped]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
         raise InputError(
