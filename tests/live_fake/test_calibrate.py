@@ -26,6 +26,7 @@ def plan(**changed: object) -> Plan:
         "held_out": frozenset({3}),
         "prompts": (8,),
         "output_tokens": 12,
+        "repeats": 1,
         "limit_s": 60.0,
         "steplog": None,
         "proposer": None,

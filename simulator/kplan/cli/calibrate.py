@@ -74,6 +74,9 @@ def calibrate(
         str, typer.Option(help="--url: prompt lengths; every batch is run with each")
     ] = "32,256",
     output_tokens: Annotated[int, typer.Option(help="--url: output of every request")] = 128,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=100, help="--url: times each setting is run; the fastest counts")
+    ] = 1,
     limit_s: Annotated[float, typer.Option(help="--url: time limit; settings left by then are cut")] = 300.0,
     save_steps: Annotated[
         Path | None, typer.Option(help="--url: rows measured, to be given to a later call as --steps")
@@ -132,8 +135,9 @@ def calibrate(
     if url is not None:
         with progress(as_json) as tell:
             seen = _drive(
-                url, served, batches, hold_out, prompt_tokens, output_tokens, limit_s, steplog, proposer, tell
-            )
+                url, served, batches, hold_out, prompt_tokens, output_tokens, repeats, limit_s, steplog,
+                proposer, tell,
+            )  # fmt: skip
         if save_steps is not None:
             save_rows(seen, save_steps)
         rows += seen.fitted
@@ -169,6 +173,7 @@ def _drive(
     hold_out: str | None,
     prompt_tokens: str,
     output_tokens: int,
+    repeats: int,
     limit_s: float,
     steplog: Path | None,
     proposer: str | None,
@@ -189,8 +194,9 @@ def _drive(
         option, value = ("--output-tokens", output_tokens) if output_tokens < 2 else ("--limit-s", limit_s)
         raise InputError(option, value, "is too small", "--output-tokens 128 --limit-s 300 are usual")
     plan = Plan(
-        sizes, held, _numbers("--prompt-tokens", prompt_tokens), output_tokens, limit_s, steplog, proposer
-    )
+        sizes, held, _numbers("--prompt-tokens", prompt_tokens), output_tokens, repeats, limit_s, steplog,
+        proposer,
+    )  # fmt: skip
     with Server(url) as server:
         return measure(server, server.info(), served.model.decoder.vocab, plan, tell)
 
