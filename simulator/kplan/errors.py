@@ -6,6 +6,9 @@ one line each; everything else is a bug and shows its traceback.
 
 from __future__ import annotations
 
+_MOST_CHARACTERS = 400
+"""Of a value, and of what is said of it: a server or a file may hold a line without end."""
+
 
 class KplanError(Exception):
     """Base of every error that kplan raises on purpose."""
@@ -24,12 +27,16 @@ class InputError(KplanError):
 
     def __str__(self) -> str:
         shown = repr(self.value) if isinstance(self.value, str) else str(self.value)
-        text = f"{self.what}: got {shown}, {self.bound}"
+        text = f"{self.what}: got {_cut(shown)}, {_cut(self.bound)}"
         return _one_line(f"{text}; {self.fix}" if self.fix else text)
 
 
 class InfeasibleError(KplanError):
     """The question is well formed and its answer is no (nothing fits, nothing meets the SLO)."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
 
 
 def _one_line(text: str) -> str:

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from kplan.errors import InputError
+
+
+def check_readable(what: str, path: Path, most_bytes: int) -> None:
+    """Raise InputError unless ``path`` is a file of at most ``most_bytes``: reading a pipe may never end."""
+    try:
+        size = path.stat().st_size
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise InputError(what, str(path), f"cannot be read ({why})", "check the path") from None
+    if not path.is_file():
+        raise InputError(what, str(path), "is no file", "name a file")
+    if size > most_bytes:
+        raise InputError(what, str(path), f"has {size:,} bytes; at most {most_bytes:,} are read", "cut it")
+
+
+def check_replaceable(what: str, path: Path) -> None:
+    """Raise InputError for a folder, and for a device or a pipe: a file would take its place."""
+    if path.is_dir():
+        raise InputError(what, str(path), "is a folder", "name a file")
+    if path.exists() and not path.is_file():
+        raise InputError(what, str(path), "is no file", "name a file")
 
 
 @contextmanager
@@ -17,8 +38,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """A binary file to fill; it takes the place of ``path`` when the block ends well, and goes when not.
 
     Raises:
-        InputError: the folder is not there or not writable.
+        InputError: the folder is not there or not writable, or ``path`` is no file.
     """
+    check_replaceable("output file", path)
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     except OSError as error:
@@ -28,15 +50,25 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         with os.fdopen(handle, "wb") as sink:
             yield sink
-        temporary.chmod(0o644)  # mkstemp makes it private
+        temporary.chmod(0o666 & ~_umask())  # mkstemp makes it private
         temporary.replace(path)
-    except IsADirectoryError as error:
-        raise InputError("output file", str(path), "it is a folder", "name a file") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_text(text: str, path: Path) -> None:
     """Write UTF-8 text atomically."""
-    with replacing(path) as sink:
-        sink.write(text.encode("utf-8"))
+    write_texts({path: text})
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write several UTF-8 texts: all of them, or none where one cannot be written."""
+    with ExitStack() as sinks:
+        for path, text in texts.items():
+            sinks.enter_context(replacing(path)).write(text.encode("utf-8"))
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

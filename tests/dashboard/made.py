@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import numpy as np
-
+from kplan.config.evidence import KMap
 from kplan.dashboard.app import Answers
 from kplan.dashboard.desk import Desk
 from kplan.dashboard.job import FullRuns
-from kplan.dashboard.kmap import KMap
 from kplan.dashboard.quick import Look
 from kplan.dashboard.state import State
 from kplan.export import export_engines
 from tests.export.sample import DRAFTERS, MODEL, make_plan
 
 MAP = KMap(
-    np.array([1, 2, 4]), np.array([128, 256]), np.array([[3.0, 2.0, 1.0], [3.0, 2.0, np.nan]]), 2.0, 200.0
+    batches=(1, 2, 4),
+    contexts=(128, 256),
+    best_k=((3, 2, 1), (3, 2, None)),
+    gain=((2.0, 1.5, 1.1), (2.0, 1.5, None)),
+    visited=None,
 )
 
 
@@ -27,7 +29,7 @@ def look_of(state: State, how: str = "Quick look") -> Look:
     words = f"answer to {state.qps:g} requests/s"
     plan = plan.model_copy(update={"answer": plan.answer.model_copy(update={"words": words})})
     exports = export_engines(plan, MODEL, DRAFTERS["eagle3"])
-    return Look(plan, exports, MAP, how, full=how != "Quick look")
+    return Look(plan, exports, MAP, (2.0, 200.0), how, full=how != "Quick look")
 
 
 def slow_look(seconds: float) -> Callable[[State], Look]:

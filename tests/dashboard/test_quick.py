@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from kplan.acceptance import walk
@@ -114,23 +113,25 @@ def test_an_unmoved_setup_stays_as_it_is() -> None:
 
 def test_the_map_is_the_best_rate_cell_by_cell() -> None:
     setup = prepare(make_scenario({"qps": 1.0, "workload": "gsm8k"}))
-    curve = walk_curve(draw_requests(setup, 500, 0).trace, 7)
-    found = k_map(setup, curve, 10.0, 500.0)
-    assert found.k.shape == (len(found.context), len(found.batch))
+    sample = draw_requests(setup, 500, 0)
+    curve = walk_curve(sample.trace, 7)
+    found = k_map(setup, curve, sample)
+    assert found.batches[:3] == (1, 2, 4)
     checked = 0
-    for row in range(0, len(found.context), 3):
-        for column in range(0, len(found.batch), 2):
-            batch, context = int(found.batch[column]), int(found.context[row])
+    for row, context in enumerate(found.contexts):
+        for column, batch in enumerate(found.batches):
+            if (row % 3, column % 2) != (0, 0):
+                continue
             if batch * context > setup.kv_tokens:
-                assert np.isnan(found.k[row, column])
+                assert found.best_k[row][column] is None
                 continue
             rate = [
                 batch * curve.tokens[k]
-                / float(setup.latency_table.step_seconds(
+                / float((setup.latency if k else setup.latency_off).step_seconds(
                     StepShape.decode(batch, k, context, curve.verified[k])).total_s)
                 for k in range(8)
             ]  # fmt: skip
             best = next(k for k in range(8) if rate[k] >= 0.99 * max(rate))
-            assert found.k[row, column] == best
+            assert found.best_k[row][column] == best
             checked += 1
     assert checked > 8

@@ -9,7 +9,8 @@ from hypothesis import given
 
 from kplan.config.plan import Plan
 from kplan.errors import InputError
-from kplan.export import export_engines, plan_json, write_plan, write_text
+from kplan.export import export_engines, plan_json, write_plan
+from kplan.files import write_text, write_texts
 from tests.export.sample import DRAFTERS, MODEL, answered, drafter, make_plan, result, table_plans
 
 EAGLE3 = DRAFTERS["eagle3"]
@@ -71,7 +72,8 @@ def test_a_plan_holds_nothing_that_json_cannot() -> None:
 
 
 def test_a_write_that_fails_keeps_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = write_text(tmp_path / "plan.json", "old")
+    target = tmp_path / "plan.json"
+    write_text("old", target)
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -85,7 +87,8 @@ def test_a_write_that_fails_keeps_the_old_file_whole(tmp_path: Path, monkeypatch
 
 def test_files_have_the_permissions_of_any_new_file(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
-    path = write_text(tmp_path / "ours", "text")
+    path = tmp_path / "ours"
+    write_text("text", path)
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
@@ -103,3 +106,13 @@ def test_a_folder_in_the_way_is_named_and_nothing_is_written(tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"vllm\.yaml"):
         write_plan(make_plan(), tmp_path, MODEL, EAGLE3)
     assert names(tmp_path) == {"vllm.yaml"}
+
+
+def test_several_texts_are_written_together_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        write_texts({tmp_path / "a": "1", tmp_path / "b": "2"})
+    assert names(tmp_path) == {"b"}
+    write_texts({tmp_path / "a": "1", tmp_path / "c": "2"})
+    assert ((tmp_path / "a").read_text(), (tmp_path / "c").read_text()) == ("1", "2")
+    assert names(tmp_path) == {"a", "b", "c"}

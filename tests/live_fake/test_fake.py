@@ -43,9 +43,9 @@ def test_vllm_counts_what_it_streams() -> None:
     assert len(chunks) == window.grown("emissions") + 1
     assert len(told["per_step_accepted"]) == window.grown("drafts")
     assert sum(told["per_step_drafted"]) == window.grown("draft_tokens")
-    by_position = window.grown_by("accepted_per_position", "position")
+    by_position = window.grown_by_position("accepted_per_position")
     assert by_position == {
-        str(at): sum(accepted > at for accepted in told["per_step_accepted"]) for at in range(3)
+        at: sum(accepted > at for accepted in told["per_step_accepted"]) for at in range(3)
     }
 
 

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -248,16 +248,24 @@ def test_chat_prompts_go_through_the_template(tmp_path: Path, capsys: pytest.Cap
         assert {len(row["output_token_ids"]) for row in made.rows} == {9}
 
 
+def _beside(fake: FakeServer, path: str, at: int) -> Callable[[str, int], None]:
+    """A fault that is none: when request ``at`` of a path arrives, the server has served another client."""
+
+    def arrived(asked: str, nth: int) -> None:
+        if (asked, nth) == (path, at):
+            fake.serve_another()
+
+    return arrived
+
+
 def test_another_client_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The rows of listed steps stay, marked; those of chunks alone give no trace."""
     for detail in ("detailed", "none"):
-        with FakeServer(Engine(detail=detail, step_s=0.002)) as fake:
-            other = threading.Timer(0.9, fake.serve_another)
-            other.start()
+        with FakeServer(Engine(detail=detail)) as fake:
+            fake.faults = Faults(fail=_beside(fake, "/v1/completions", 5))
             made = record(
                 capsys, fake, tmp_path, f"{detail}.parquet", "--proposer", "eagle3", "--concurrency", "2"
             )
-            other.join()
         assert (made.code, made.told["sound"]) == (1, False)
         assert any("another client" in one["words"] for one in made.told["checks"])
         assert (tmp_path / f"{detail}.parquet").exists() == (detail == "detailed")

@@ -16,8 +16,9 @@ import pytest
 from kplan.config.shipped import shipped_traces
 from kplan.errors import InputError
 from kplan.live.bench_serve import command_of, read_result, run_load
-from kplan.live.judge_steps import read_step_log, size_of
+from kplan.live.judge_steps import read_step_log
 from kplan.live.prompts import Prompt
+from kplan.live.steplog import log_size
 from kplan.live.workload import Demand, Files, demand, planned
 from kplan.live.workload_flags import Target, sglang_flags, takes, vllm_flags
 from kplan.provenance import file_digest
@@ -120,7 +121,7 @@ def test_sglang_is_sent_chats(tmp_path: Path) -> None:
     flags = sglang_flags(SGLANG, _sent(prompts=TEXTS), RATE, tmp_path / "r.json")
     assert _rows(flags)[2] == {"messages": [{"role": "user", "content": "three"}], "max_tokens": 9}
     assert _value(flags, "--request-rate") == "2.5"
-    assert _value(flags, "--header") == "Authorization=Bearer secret"
+    assert not any("secret" in flag for flag in flags)
     with pytest.raises(InputError, match="Poisson"):
         sglang_flags(SGLANG, _sent(prompts=TEXTS), RATE | {"burstiness": 0.5}, tmp_path / "r.json")
 
@@ -164,9 +165,10 @@ def test_failures_and_foreign_results_are_one_line(change: dict[str, Any], said:
 
 
 def _interpreter(folder: Path, body: str) -> Path:
-    """A stand-in for an engine's interpreter: it has every module, and runs ``body`` for ``-m``."""
+    """A stand-in for an engine's interpreter: it says that it has vLLM, and runs ``body`` for ``-m``."""
     script = folder / "python"
-    script.write_text(f"#!{sys.executable}\nimport sys\nif sys.argv[1] == '-c':\n    sys.exit(0)\n{body}\n")
+    asked = "if 'which_engines' in sys.argv[1]:\n    sys.exit(print('{\"vllm\": \"0.32.0\"}'))"
+    script.write_text(f"#!{sys.executable}\nimport sys\n{asked}\n{body}\n")
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return script
 
@@ -209,8 +211,29 @@ def test_a_generator_that_takes_too_long_is_ended_with_all_it_started(tmp_path: 
     assert not mark.exists()
 
 
+def test_the_generator_is_given_this_server_s_key_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its environment: a command line can be read by every user of the machine."""
+    monkeypatch.setenv("OPENAI_API_KEY", "of another service")
+    monkeypatch.setenv("API_KEY", "of a third")
+    body = (
+        "import os, pathlib\n"
+        f"pathlib.Path({str(tmp_path / 'seen')!r}).write_text("
+        "repr((os.environ.get('OPENAI_API_KEY'), os.environ.get('API_KEY'), 'secret' in str(sys.argv))))"
+    )
+    python = _interpreter(tmp_path, body)
+    for target, seen in (
+        (VLLM, (None, None, False)),
+        (replace(VLLM, api_key="secret"), ("secret", None, False)),
+    ):
+        with pytest.raises(InputError, match="wrote no result"):
+            run_load([str(python)], target, _sent(), RATE, 30.0)
+        assert (tmp_path / "seen").read_text() == repr(seen)
+
+
 def test_an_interpreter_must_have_the_engine(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no interpreter"):
+    with pytest.raises(InputError, match="cannot be run"):
         command_of("vllm", tmp_path / "python")
     with pytest.raises(InputError, match="it has no sglang"):
         command_of("sglang", Path(sys.executable))
@@ -247,12 +270,12 @@ def test_prompts_say_how_long_their_answers_are() -> None:
 def test_only_the_lines_that_a_step_log_grew_by_are_read(tmp_path: Path) -> None:
     log = tmp_path / "steps.jsonl"
     log.write_text('{"gap_ms": 99.0}\n')
-    at = size_of(log)
+    at = log_size(log)
     with log.open("a") as file:
         file.write('{"log": {}}\n{"gap_ms": 7.5}\n{"gap_ms": null, "ms": 3}\n')
         file.write('{"step_s": 0.01, "decode_requests": 2}\n{"step_s": 9, "decode_requests": 0}\n{"gap_')
     assert read_step_log(log, at) == pytest.approx([0.0075, 0.01])
     with pytest.raises(InputError, match="did not grow"):
-        read_step_log(log, size_of(log))
+        read_step_log(log, log_size(log))
     with pytest.raises(InputError, match="--steplog"):
-        size_of(tmp_path / "none")
+        log_size(tmp_path / "none")

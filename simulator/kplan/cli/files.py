@@ -12,8 +12,12 @@ from kplan.config.plan import Plan
 from kplan.config.scenario import check_one_proposer
 from kplan.errors import InputError
 from kplan.export import Exports, export_engines, write_exports
+from kplan.files import check_readable
 from kplan.profiles import load_drafter, load_model
 from kplan.report import render_report
+
+MOST_BYTES = 2**26
+"""Largest plan.json that is read; one of many policies has 1 MB."""
 
 
 def read_plan(path: Path) -> Plan:
@@ -22,6 +26,7 @@ def read_plan(path: Path) -> Plan:
     Raises:
         InputError: not there, truncated, or not a plan of this schema version.
     """
+    check_readable("plan", path, MOST_BYTES)
     try:
         plan = Plan.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as err:

@@ -76,12 +76,14 @@ def import_config(
 
     from kplan.cli.importing import Answer, scenario_from, write_scenario
     from kplan.cli.output import progress
+    from kplan.cli.paths import check_outputs
     from kplan.errors import InputError
 
     source = _source(file, command, engine)
     load = any(flags[name] is not None for name in _LOADS)
     if not load and (recommend or out is not None):
         raise InputError("--out" if out else "--recommend", "no load", "a scenario has one", "give --qps")
+    check_outputs({"--out": out}, [one for one in (file, replay, traces) if one is not None])
     config, target = _with_model(source.read(), model)
     answer = Answer(config)
     with progress(json) as tell:

@@ -15,7 +15,8 @@ from kplan.config.loads import load_words
 from kplan.config.plan import Plan
 from kplan.config.scenario import Scenario
 from kplan.errors import InputError
-from kplan.export import ENGINES, CurrentConfig, Verdict, largest_k, write_text
+from kplan.export import ENGINES, CurrentConfig, Verdict, largest_k
+from kplan.files import write_texts
 from kplan.search.single import SingleRun
 
 DEFAULT_REPLICATIONS, OF_A_LOG = 5, 3
@@ -132,20 +133,16 @@ def write_scenario(scenario: Scenario, out: Path) -> tuple[Path, ...]:
     """The scenario as YAML, and beside it the drafter of a tree. Raises InputError when it cannot write."""
     said = scenario.model_dump(mode="json", include=_ALWAYS)
     values = said | scenario.model_dump(mode="json", exclude_defaults=True)
-    paths = [out]
-    try:
-        if scenario.drafter is not None and Path(scenario.drafter).name == DRAFTER_FILE:
-            beside = out.with_name(DRAFTER_FILE)
-            paths.append(write_text(beside, Path(scenario.drafter).read_text(encoding="utf-8")))
-            values["drafter"] = DRAFTER_FILE
-        for key in ("traces", "replay"):
-            if key in values:
-                values[key] = str(Path(values[key]).absolute())
-        write_text(out, yaml.safe_dump(values, sort_keys=False))
-    except OSError as error:
-        why = f"cannot be written ({error.strerror})"
-        raise InputError("--out", str(out), why, "name another") from error
-    return tuple(paths)
+    texts = {}
+    if scenario.drafter is not None and Path(scenario.drafter).name == DRAFTER_FILE:
+        texts[out.with_name(DRAFTER_FILE)] = Path(scenario.drafter).read_text(encoding="utf-8")
+        values["drafter"] = DRAFTER_FILE
+    for key in ("traces", "replay"):
+        if key in values:
+            values[key] = str(Path(values[key]).absolute())
+    texts = {out: yaml.safe_dump(values, sort_keys=False)} | texts
+    write_texts(texts)
+    return tuple(texts)
 
 
 def _drafter(config: CurrentConfig, scratch: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -149,7 +150,29 @@ PrefixCaching: TypeAlias = Annotated[
 GpuMemory: TypeAlias = Annotated[
     float | None, typer.Option("--gpu-memory-utilization", help="share of the GPU memory used [0.9]")
 ]
+ApiKeyEnv: TypeAlias = Annotated[
+    str | None, typer.Option("--api-key-env", help="environment variable that holds the server's API key")
+]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
+
+
+def api_key(variable: str | None) -> str | None:
+    """The key in an environment variable; no message says it.
+
+    Raises:
+        InputError: it is not set, or holds what no header can.
+    """
+    from kplan.errors import InputError
+
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "")
+    if not key:
+        raise InputError("--api-key-env", variable, "is not set", f"export {variable}=...")
+    if not (key.isascii() and key.isprintable() and key == key.strip()):
+        bound = "what it holds has a line end, a space at an end, or a letter that is not ASCII"
+        raise InputError("--api-key-env", variable, bound, "export the key alone")
+    return key
 
 
 def scenario_of(file: Path | None, flags: dict[str, Any], defaults: dict[str, Any]) -> Scenario:

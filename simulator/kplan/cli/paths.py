@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from kplan.errors import InputError
+from kplan.files import check_replaceable
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:
@@ -22,8 +23,7 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (
             continue
         if not path.parent.is_dir():
             raise InputError(option, str(path), "its folder must exist", f"create {path.parent} first")
-        if path.is_dir():
-            raise InputError(option, str(path), "is a folder", "name a file")
+        check_replaceable(option, path)
         _try_writing(option, path, path.parent)
         if path.resolve() in taken:
             raise InputError(

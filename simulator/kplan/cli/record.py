@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from kplan.cli import options as o
 
 if TYPE_CHECKING:
     from kplan.live.generate import Closed, Open
@@ -65,9 +66,7 @@ def record(
     silence_s: Annotated[
         float, typer.Option("--silence-s", min=0.1, help="longest wait for a token, the first included")
     ] = 120.0,
-    api_key_env: Annotated[
-        str | None, typer.Option("--api-key-env", help="environment variable that holds the API key")
-    ] = None,
+    api_key_env: o.ApiKeyEnv = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="begin anew instead of going on with --out")
     ] = False,
@@ -83,12 +82,12 @@ def record(
     from kplan.live.generate import Limits
     from kplan.live.record import Asked
     from kplan.live.record import record as run
+    from kplan.live.recording import sidecar
 
     rows, trace = _outputs(out)
-    check_outputs({"--out": out}, [prompts] if prompts else [])
-    if trace is not None:
-        check_outputs({"--out": rows}, [prompts] if prompts else [])
-    key = _key(api_key_env)
+    for written in {out, rows, sidecar(rows)}:
+        check_outputs({"--out": written}, [prompts] if prompts else [])
+    key = o.api_key(api_key_env)
     asked = Asked(
         url=url,
         prompts=_prompts(url, key, prompts, workload, requests, seed or 0, chat=chat),
@@ -121,16 +120,6 @@ def _outputs(out: Path) -> tuple[Path, Path | None]:
     if out.suffix == ".jsonl":
         return out, None
     raise InputError("--out", str(out), "a .jsonl or .parquet file is written", "name one of these")
-
-
-def _key(variable: str | None) -> str | None:
-    from kplan.errors import InputError
-
-    if variable is None:
-        return None
-    if not os.environ.get(variable):
-        raise InputError("--api-key-env", variable, "no such environment variable is set", "export it first")
-    return os.environ[variable]
 
 
 def _load(concurrency: int | None, qps: float | None, seed: int) -> Closed | Open:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kplan.cli.options import Json
+from kplan.cli import options as o
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,11 +59,9 @@ def verify(
     calibration: Annotated[
         str | None, typer.Option("--calibration", help="instead of the plan's, file or name")
     ] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option("--api-key-env", help="environment variable with the server's API key")
-    ] = None,
+    api_key_env: o.ApiKeyEnv = None,
     out: Annotated[Path | None, typer.Option("--out", help="folder for verify.json and report.html")] = None,
-    json: Json = False,
+    json: o.Json = False,
 ) -> int:
     """Send a plan's own load to a live server and say whether it does what was predicted, and if not, why.
 
@@ -72,6 +69,7 @@ def verify(
     """
     from kplan.cli.files import read_plan
     from kplan.cli.output import print_json, progress
+    from kplan.cli.paths import check_folder
     from kplan.errors import InputError
     from kplan.live import Server
     from kplan.live.judge import Verdict, tolerances
@@ -85,7 +83,7 @@ def verify(
     file = plan / "plan.json" if plan.is_dir() else plan
     asked = read_plan(file)
     if out is not None:
-        _check_folder(out)
+        check_folder("--out", out)
     settings = Settings(
         Files(file.parent, traces, replay, calibration),
         tolerances(tolerance),
@@ -95,7 +93,7 @@ def verify(
         engine_python=engine_python,
         step_log=steplog,
         tokenizer=tokenizer,
-        api_key=_api_key(api_key_env),
+        api_key=o.api_key(api_key_env),
     )
     with progress(json) as tell, Server(url, settings.api_key) as server:
         found = run(asked, server, settings, tell)
@@ -109,32 +107,12 @@ def verify(
     return 0 if found.verdict is Verdict.AGREES else 1
 
 
-def _api_key(variable: str | None) -> str | None:
-    """The key in that environment variable. Raises InputError when it is not set."""
-    from kplan.errors import InputError
-
-    if variable is None:
-        return None
-    key = os.environ.get(variable)
-    if not key:
-        raise InputError("--api-key-env", variable, "is not set", f"export {variable}=...")
-    return key
-
-
-def _check_folder(out: Path) -> None:
-    """Refuse what cannot become a folder before anything is sent. Raises InputError."""
-    from kplan.errors import InputError
-
-    if out.exists() and not out.is_dir():
-        raise InputError("--out", str(out), "is a file", "name a folder")
-
-
 def _write(found: Verification, out: Path) -> list[Path]:
-    """verify.json and report.html, rendered before either is written. Raises InputError."""
+    """verify.json and report.html, both or none. Raises InputError."""
     import json
 
     from kplan.errors import InputError
-    from kplan.files import write_text
+    from kplan.files import write_texts
     from kplan.live.judge_words import record_of
     from kplan.report.verify import render_verification
 
@@ -148,8 +126,7 @@ def _write(found: Verification, out: Path) -> list[Path]:
         raise InputError(
             "--out", str(out), error.strerror or "cannot be made", "name another folder"
         ) from None
-    for name, text in texts.items():
-        write_text(text, out / name)
+    write_texts({out / name: text for name, text in texts.items()})
     return [out / name for name in texts]
 
 

@@ -167,7 +167,7 @@ def _wire(app: Dash, answers: Answers) -> None:
             f"What K at {state.qps:g} requests/s?",
             False,
             charts.tpot(plan),
-            charts.k_map(look.map),
+            charts.k_map(look.map, look.at),
             page.policies(plan),
             page.rests_on(plan),
             page.files(look, state.query()),

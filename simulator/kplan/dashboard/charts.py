@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
+from kplan.config.evidence import KMap
 from kplan.config.plan import Plan
-from kplan.dashboard.kmap import KMap
 from kplan.report import figures
 from kplan.report.marks import VERMILLION
 from kplan.report.text import number
@@ -20,17 +20,21 @@ def tpot(plan: Plan) -> go.Figure:
     return _bare(figures.tpot(plan) or go.Figure())
 
 
-def k_map(found: KMap) -> go.Figure:
-    """The best K by batch and context, with the load's place; what the KV cache does not hold is left out."""
-    batches = [str(batch) for batch in found.batch]
-    contexts = [_tokens(context) for context in found.context]
-    text = [["" if np.isnan(k) else f"{k:.0f}" for k in row] for row in found.k]
-    most = max(1.0, float(np.nanmax(found.k, initial=1.0)))
+def k_map(found: KMap, at: tuple[float, float]) -> go.Figure:
+    """The best K by batch and context, with the load's place; what the KV cache does not hold is left out.
+
+    Args:
+        at: batch and context of the load.
+    """
+    batches = [str(batch) for batch in found.batches]
+    contexts = [_tokens(context) for context in found.contexts]
+    text = [["" if k is None else str(k) for k in row] for row in found.best_k]
+    most = max((k for row in found.best_k for k in row if k is not None), default=0) or 1
     figure = go.Figure()
     figure.add_heatmap(
         x=batches,
         y=contexts,
-        z=[[None if np.isnan(k) else k for k in row] for row in found.k],
+        z=[list(row) for row in found.best_k],
         text=text,
         texttemplate="%{text}",
         zmin=0,
@@ -42,10 +46,10 @@ def k_map(found: KMap) -> go.Figure:
         hovertemplate="batch %{x}, context %{y} tokens: K = %{z}<extra></extra>",
     )
     figure.add_scatter(
-        x=[batches[_nearest(found.batch, found.at_batch)]],
-        y=[contexts[_nearest(found.context, found.at_context)]],
+        x=[batches[_nearest(found.batches, at[0])]],
+        y=[contexts[_nearest(found.contexts, at[1])]],
         mode="markers",
-        name=f"this load: batch {number(found.at_batch)}, context {number(found.at_context)} tokens",
+        name=f"this load: batch {number(at[0])}, context {number(at[1])} tokens",
         marker={"symbol": "square-open", "size": 17, "color": VERMILLION, "line": {"width": 3.5}},
         hoverinfo="name",
     )
@@ -57,7 +61,7 @@ def k_map(found: KMap) -> go.Figure:
     return _bare(figure)
 
 
-def _nearest(values: np.ndarray[tuple[int], np.dtype[np.int64]], at: float) -> int:
+def _nearest(values: tuple[int, ...], at: float) -> int:
     return int(np.argmin(np.abs(np.log(values) - np.log(max(at, 1.0)))))
 
 

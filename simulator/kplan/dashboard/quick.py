@@ -14,10 +14,11 @@ from functools import partial
 import numpy as np
 
 from kplan import metrics
+from kplan.config.evidence import KMap
 from kplan.config.plan import Assumption, BatchRange, Plan
 from kplan.config.scenario import check_one_proposer
 from kplan.dashboard.kept import Kept
-from kplan.dashboard.kmap import KMap, k_map
+from kplan.dashboard.kmap import k_map
 from kplan.dashboard.moved import with_acceptance
 from kplan.dashboard.state import State
 from kplan.errors import InputError
@@ -83,6 +84,8 @@ class Look:
     """An answer as the page shows it.
 
     Attributes:
+        map: the best K by batch and context.
+        at: mean batch and context of the recommended policy's steps.
         how: how much was simulated, in a sentence.
         full: by the whole ``recommend``.
     """
@@ -90,6 +93,7 @@ class Look:
     plan: Plan
     exports: Exports
     map: KMap
+    at: tuple[float, float]
     how: str
     full: bool
 
@@ -127,9 +131,8 @@ class Quick:
         chosen = judged.best or least_bad(setup, judged)
         how = _how(judged, _per_replica(setup, judged.replicas))
         plan = _as_moved(_plan(base, setup, judged, chosen, how), state)
-        return Look(
-            plan, exports_of(setup, plan), k_map(base.setup, base.curve, *_middle(plan)), how, full=False
-        )
+        cells = k_map(base.setup, base.curve, base.sample)
+        return Look(plan, exports_of(setup, plan), cells, _middle(plan), how, full=False)
 
     def _base(self, state: State) -> tuple[State, Base]:
         """What the load does not change, and the state that names it."""
@@ -189,7 +192,7 @@ def full_look(state: State, tell: Callable[[str], None]) -> Look:
     how = f"Full run: {asked.replications} x {asked.requests:,} requests under each policy."
     sample = draw_requests(setup, POOL, asked.seed)
     curve = walk_curve(sample.trace, setup.scenario.max_k, setup.drafter.tree)
-    return Look(plan, exports_of(setup, plan), k_map(setup, curve, *_middle(plan)), how, full=True)
+    return Look(plan, exports_of(setup, plan), k_map(setup, curve, sample), _middle(plan), how, full=True)
 
 
 def exports_of(setup: Setup, plan: Plan) -> Exports:

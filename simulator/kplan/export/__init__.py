@@ -8,7 +8,7 @@ from kplan.export.against_model import against_model, largest_k
 from kplan.export.check import Case, Verdict, check, choose_engine, engines_of, version_warning
 from kplan.export.current import CurrentConfig, Finding, Severity
 from kplan.export.engines import ENGINES, SGLANG, VLLM, EngineVersion, release_of
-from kplan.export.files import Exports, export_engines, plan_json, write_exports, write_plan, write_text
+from kplan.export.files import Exports, export_engines, plan_json, write_exports, write_plan
 from kplan.export.read_config import Source, source_of_command, source_of_file
 from kplan.export.served import EngineExport, ServedDrafter, ServedModel
 from kplan.export.sglang import export_sglang
@@ -44,5 +44,4 @@ __all__ = [
     "version_warning",
     "write_exports",
     "write_plan",
-    "write_text",
 ]

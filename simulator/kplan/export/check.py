@@ -7,28 +7,20 @@ Nothing is served and no weights are read. kplan starts the interpreter that has
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kplan.errors import InputError
 from kplan.export.engines import ENGINES
+from kplan.export.interpreter import ask_python, ask_python_json
 
 SCRIPTS = Path(__file__).parent / "check_scripts"
-ASK_S, START_S, CASE_S = 60.0, 300.0, 10.0
-"""Seconds that an interpreter, an engine's imports and one case may take."""
-
-_QUIET = {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-}
+START_S, CASE_S = 300.0, 10.0
+"""Seconds that an engine's imports and one case may take."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +86,17 @@ class Verdict:
         }
 
 
-def engines_of(python: Path) -> dict[str, str]:
+def engines_of(python: Path, option: str = "--check") -> dict[str, str]:
     """Engine -> release, of the engines that this interpreter has.
+
+    Args:
+        option: that named it.
 
     Raises:
         InputError: it cannot be run, or is no Python.
     """
-    said = _run(python, "which_engines.py", "", ASK_S)
-    return {str(name): str(version) for name, version in json.loads(said.splitlines()[-1]).items()}
+    told = ask_python_json(option, python, [str(SCRIPTS / "which_engines.py")])
+    return {name: str(version) for name, version in told.items() if name in ENGINES}
 
 
 def check(
@@ -129,8 +124,11 @@ def check(
             "cases": [{"argv": one.argv, "folder": str(one.folder.resolve())} for one in cases],
             "stand_ins": _folders(models or {}, Path(scratch)),
         }
-        said = _run(python, f"check_{engine}.py", json.dumps(asked), START_S + CASE_S * len(cases))
-    answers = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        said = ask_python(
+            "--check", python, [str(SCRIPTS / f"check_{engine}.py")],
+            given=json.dumps(asked), limit_s=START_S + CASE_S * len(cases),
+        )  # fmt: skip
+    answers = _answers(said)
     if len(answers) != len(cases):
         raise InputError(
             "--check", str(python), f"{engine} answered {len(answers)} of {len(cases)} cases", "run it again"
@@ -170,6 +168,15 @@ def version_warning(verdict: Verdict) -> str:
     )
 
 
+def _answers(said: str) -> list[dict[str, Any]]:
+    """The answers among what an engine prints."""
+    found = []
+    for line in said.splitlines():
+        with suppress(ValueError, RecursionError):
+            found.append(json.loads(line))
+    return [one for one in found if isinstance(one, dict) and one.keys() >= {"stage", "error"}]
+
+
 def _verdict(case: Case, engine: str, version: str, answer: dict[str, Any]) -> Verdict:
     stage, error = str(answer.pop("stage")), str(answer.pop("error"))
     stood_in = tuple(answer.pop("stood_in", ()))
@@ -188,33 +195,3 @@ def _folders(models: Mapping[str, Mapping[str, Any] | Path], scratch: Path) -> d
         (folder / "config.json").write_text(json.dumps(model), encoding="utf-8")
         folders[name] = str(folder)
     return folders
-
-
-def _run(python: Path, script: str, asked: str, limit_s: float) -> str:
-    """What ``script`` prints, run by ``python`` without kplan's own import path."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | _QUIET
-    try:
-        done = subprocess.run(
-            [str(python), str(SCRIPTS / script)],
-            input=asked,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=limit_s,
-        )
-    except OSError as error:
-        raise InputError(
-            "--check", str(python), f"cannot be run ({error.strerror})", "give an engine's python"
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise InputError(
-            "--check", str(python), f"did not answer in {limit_s:.0f} s", "try it on an idle machine"
-        ) from error
-    if done.returncode != 0:
-        last = next(reversed(done.stderr.split("\n")[:-1] or [""]), "")[:300]
-        raise InputError(
-            "--check", str(python), f"{script} ended with {done.returncode}: {last}",
-            f"it must be the python of an environment with {' or '.join(map(str, ENGINES.values()))}",
-        )  # fmt: skip
-    return done.stdout

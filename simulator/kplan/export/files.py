@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from kplan.export.engines import SGLANG, VLLM
 from kplan.export.served import EngineExport, ServedDrafter, ServedModel, UnnamedWeightsError
 from kplan.export.sglang import export_sglang
 from kplan.export.vllm import export_vllm
+from kplan.files import write_texts
 
 PLAN_FILE, REPORT_FILE = "plan.json", "report.html"
 _ENGINE_FILES = ("vllm.yaml", "sglang.yaml", "sglang_adaptive.json")
@@ -94,18 +93,9 @@ def write_exports(
     texts = {PLAN_FILE: plan_json(plan), **exports.files}
     if report_html is not None:
         texts[REPORT_FILE] = report_html
-    for name in texts:
-        if (out_dir / name).is_dir():
-            raise InputError(
-                "output file", str(out_dir / name), "is a folder", "move it, or give another --out"
-            )
-    staged: dict[Path, Path] = {}
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            staged[out_dir / name] = _stage(out_dir / name, text)
-        for path, temporary in staged.items():
-            temporary.replace(path)
+        write_texts({out_dir / name: text for name, text in texts.items()})
         for name in _ENGINE_FILES:
             if name not in texts:
                 (out_dir / name).unlink(missing_ok=True)
@@ -113,42 +103,9 @@ def write_exports(
         raise InputError(
             "output folder", str(out_dir), f"cannot be written ({error.strerror})", "give another --out"
         ) from error
-    finally:
-        for temporary in staged.values():
-            temporary.unlink(missing_ok=True)
-    return list(staged)
+    return [out_dir / name for name in texts]
 
 
 def plan_json(plan: Plan) -> str:
     """The text of plan.json."""
     return plan.model_dump_json(indent=2) + "\n"
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Replace ``path`` by ``text`` in one move, with the permissions of a new file. Raises OSError."""
-    temporary = _stage(path, text)
-    try:
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
-
-
-def _stage(path: Path, text: str) -> Path:
-    """``text`` in a whole, closed file beside ``path``, ready to take its place."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-        temporary.chmod(0o666 & ~_umask())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -19,6 +19,7 @@ from kplan.export.current import CurrentConfig
 from kplan.export.engines import SGLANG, VLLM
 from kplan.export.read_sglang import read_sglang
 from kplan.export.read_vllm import read_vllm
+from kplan.files import check_readable
 from kplan.plainyaml import load_yaml
 
 MAX_BYTES = 1_000_000
@@ -93,7 +94,8 @@ def source_of_command(command: str, engine: str | None) -> Source:
     try:
         words = shlex.split(command.replace("\\\n", " "))
     except ValueError as error:
-        raise InputError("--command", command[:60], str(error).lower(), "quote it as for a shell") from None
+        shown = without_secrets(command)[:60]
+        raise InputError("--command", shown, str(error).lower(), "quote it as for a shell") from None
     found, argv = _start(words, command)
     engine = engine or found
     values = _options(argv, engine)
@@ -108,20 +110,24 @@ def source_of_command(command: str, engine: str | None) -> Source:
 def _yaml(path: Path) -> dict[str, Any]:
     if path.suffix not in (".yaml", ".yml"):
         raise InputError("config", str(path), "engines read .yaml and .yml alone", "rename it")
+    check_readable("config", path, MAX_BYTES)
     try:
-        size = path.stat().st_size
-        text = path.read_text(encoding="utf-8") if size <= MAX_BYTES else ""
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("config", str(path), f"cannot be read ({error})", "check the path") from None
-    if size > MAX_BYTES:
-        raise InputError("config", str(path), f"has {size} bytes, at most {MAX_BYTES} are read", "cut it")
     try:
         values = load_yaml(text)
     except yaml.YAMLError as error:
-        raise InputError("config", str(path), f"is not YAML: {error}", "mend that line") from None
+        fault = without_secrets(f"is not YAML: {error}")
+        raise InputError("config", str(path), fault, "mend that line") from None
     if not isinstance(values, dict) or not values:
         raise InputError("config", str(path), "must be a mapping of options to values", "see kplan export")
     return {str(key): value for key, value in values.items()}
+
+
+def without_secrets(text: str) -> str:
+    """``text`` without what follows the name of a key, a token, a password."""
+    return re.sub(r"(?i)((?:key|token|secret|password)\b[\"']?[:=\s]+)\S+", r"\1...", text)
 
 
 def _engine_of(values: Mapping[str, Any], where: str) -> str:
@@ -143,7 +149,7 @@ def _start(words: list[str], command: str) -> tuple[str, list[str]]:
         if word == "sglang.launch_server":
             return SGLANG.name, words[at + 1 :]
     raise InputError(
-        "--command", command[:60], "starts no engine that is known",
+        "--command", without_secrets(command)[:60], "starts no engine that is known",
         "paste `vllm serve MODEL --...` or `python -m sglang.launch_server --...`",
     )  # fmt: skip
 

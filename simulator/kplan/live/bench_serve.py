@@ -22,6 +22,7 @@ import httpx
 import numpy as np
 
 from kplan.errors import InputError
+from kplan.export import engines_of
 from kplan.live.server import LOCAL
 from kplan.live.workload import F64, I64, Demand
 from kplan.live.workload_flags import Target, sglang_flags, vllm_flags
@@ -29,6 +30,8 @@ from kplan.live.workload_flags import Target, sglang_flags, vllm_flags
 POLL_S = 0.1
 STOP_S = 10.0
 """Wait for a load generator that was asked to end."""
+_KEYS = ("OPENAI_API_KEY", "API_KEY")
+"""Variables whose key a load generator sends, whatever server it loads."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,7 @@ def command_of(engine: str, python: Path | None) -> list[str] | None:
     if python is None:
         found = shutil.which("vllm") if engine == "vllm" else None
         return None if found is None else [found, "bench", "serve"]
-    if not (python.is_file() and os.access(python, os.X_OK)):
-        raise InputError("--engine-python", str(python), "is no interpreter", "give ENV/bin/python")
-    probe = f"import importlib.util as u, sys; sys.exit(u.find_spec({engine!r}) is None)"
-    if subprocess.run([python, "-c", probe], check=False, capture_output=True, timeout=60).returncode:
+    if engine not in engines_of(python, "--engine-python"):
         raise InputError(
             "--engine-python", str(python), f"it has no {engine}", f"give that of {engine}'s environment"
         )
@@ -112,11 +112,17 @@ def run_load(
 
 
 def _environment(target: Target) -> dict[str, str]:
-    """That of the generator: no proxy before a server of this machine, the same random tokens every time."""
+    """That of the generator: no proxy before a server of this machine, the same random tokens every time.
+
+    The key of the server, and no other, is where both generators look for one (vllm/benchmarks/lib/
+    endpoint_request_func.py, sglang/benchmark/serving.py); a command line could be read by all users.
+    """
     own = {"PYTHONHASHSEED": "0"}
     if httpx.URL(target.url).host in LOCAL:
         own |= dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(sorted(LOCAL)))
-    return os.environ | own
+    if target.api_key:
+        own["OPENAI_API_KEY"] = target.api_key
+    return {key: value for key, value in os.environ.items() if key not in _KEYS} | own
 
 
 def _run(command: list[str], log: Path, environment: dict[str, str], limit_s: float) -> None:

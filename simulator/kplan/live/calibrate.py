@@ -20,6 +20,7 @@ from kplan.latency.fit_steps import read_steps
 from kplan.latency.fit_tpot import TpotRow
 from kplan.latency.observed import Observation, Predictor, Served, medians
 from kplan.live.server import Server, ServerInfo
+from kplan.live.steplog import log_size
 from kplan.live.sweep import Driver, Lap, Setting
 from kplan.profiles import Calibration
 
@@ -114,8 +115,8 @@ def measure(
             f"with {plan.output_tokens} of output exceeds the server's {info.max_model_len}",
             "ask for shorter ones",
         )
-    _size(plan.steplog)
-    driver = Driver(server, info, vocab, lambda: _size(plan.steplog), plan.limit_s)
+    log_size(plan.steplog)
+    driver = Driver(server, info, vocab, lambda: log_size(plan.steplog), plan.limit_s)
     settings = plan.settings()
     driver.warm_up(settings[0])
     driver.warm_up(max(settings, key=lambda one: one.batch))
@@ -238,18 +239,6 @@ def _is_server_log(path: Path) -> bool:
     """Whether it is lines of text rather than of JSON; it can be read, as its size was told."""
     with path.open("rb") as file:
         return file.read(256).lstrip()[:1] not in (b"{", b"")
-
-
-def _size(path: Path | None) -> int:
-    """Bytes of the step log; 0 without one. Raises InputError when it is not there."""
-    if path is None:
-        return 0
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise InputError(
-            "--steplog", str(path), error.strerror or "cannot be read", "give the server's KPLAN_STEPLOG"
-        ) from None
 
 
 def default_held_out(batches: Sequence[int]) -> frozenset[int]:

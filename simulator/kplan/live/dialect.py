@@ -10,10 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
+from kplan.acceptance.trace import MAX_K
 from kplan.errors import InputError
-from kplan.live.prompts import Prompt
+from kplan.live.prompts import MOST_TOKENS, Prompt
+
+MOST_TEMPERATURE = 100.0
+MOST_COUNT = 2**31 - 1
+"""Largest count, and token id, that a server may tell."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Sampling:
 
     Attributes:
         max_tokens: longest output, where the prompt does not say its own.
-        temperature: 0 is greedy.
+        temperature: 0 is greedy; above MOST_TEMPERATURE nothing is left of the model.
         seed: of the server's draws; None leaves it to the server.
         ignore_eos: go on to ``max_tokens`` whatever the model says.
     """
@@ -31,6 +36,13 @@ class Sampling:
     temperature: float = 0.0
     seed: int | None = None
     ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_tokens <= MOST_TOKENS:
+            raise InputError("--max-tokens", self.max_tokens, f"1..{MOST_TOKENS} is accepted")
+        if not 0.0 <= self.temperature <= MOST_TEMPERATURE:
+            bound = f"0..{MOST_TEMPERATURE:g} is accepted"
+            raise InputError("--temperature", self.temperature, bound, "0 is greedy")
 
 
 class StreamError(Exception):
@@ -120,6 +132,7 @@ class Vllm:
         for key in ("usage", "metrics"):
             if isinstance(event.get(key), dict):
                 stream.told[key] = event[key]
+                check_told(stream.told)
 
     def counts(self, stream: Stream) -> tuple[int, int]:
         """See :class:`Dialect`."""
@@ -169,6 +182,7 @@ class Sglang:
             for key in told
             if key in ("id", "prompt_tokens", "completion_tokens", "cached_tokens") or key.startswith("spec_")
         }
+        check_told(stream.told)
 
     def counts(self, stream: Stream) -> tuple[int, int]:
         """See :class:`Dialect`."""
@@ -204,13 +218,47 @@ def _keep_prompt(stream: Stream, told: Mapping[str, Any]) -> None:
 
 
 def _ids(values: Any) -> list[int]:
-    if not isinstance(values, list) or any(type(value) is not int for value in values):
+    if not isinstance(values, list) or not all(map(_is_count, values)):
         raise StreamError(f"{str(values)[:40]} is no list of token ids")
     return values
 
 
+def _is_count(value: Any, most: int = MOST_COUNT) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= most
+
+
+def check_told(words: Mapping[str, Any]) -> None:
+    """Raise StreamError unless what an engine tells of a request's acceptance is what it says to be.
+
+    Args:
+        words: with vLLM's ``metrics`` or SGLang's ``meta_info``.
+    """
+    sglang = words.get("meta_info")
+    if isinstance(sglang, dict):
+        _check_counts(sglang, "spec_correct_drafts_histogram", MOST_COUNT, MAX_K + 1)
+    told = (words.get("metrics") or {}).get("speculative_decoding")
+    if told is None:
+        return
+    if not isinstance(told, dict):
+        raise StreamError(f"speculative_decoding is {str(told)[:40]}, and must be an object")
+    for key in ("num_spec_steps", "num_draft_tokens"):
+        _count(told, key)
+    _check_counts(told, "acceptance_histogram", MOST_COUNT, MAX_K + 1)
+    for key in ("per_step_accepted", "per_step_drafted"):
+        _check_counts(told, key, MAX_K, MOST_TOKENS)
+
+
+def _check_counts(told: Mapping[str, Any], key: str, most: int, longest: int) -> None:
+    """Raise StreamError unless there is nothing, or a list of at most ``longest`` counts up to ``most``."""
+    values = told.get(key)
+    if values is None:
+        return
+    if not isinstance(values, list) or len(values) > longest or not all(_is_count(v, most) for v in values):
+        raise StreamError(f"{key} is {str(values)[:40]}, and must be a list of counts up to {most}")
+
+
 def _count(told: Mapping[str, Any], key: str) -> int:
     value = told.get(key)
-    if type(value) is not int or value < 0:
+    if not _is_count(value):
         raise StreamError(f"{key} is {str(value)[:40]}, and must be a count")
     return value

@@ -7,10 +7,9 @@ the run in one line. What had been answered by then was handed on, also after Ct
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,14 +19,13 @@ import httpx
 
 from kplan.errors import InputError
 from kplan.live.dialect import Dialect, Sampling, Stream, StreamError
+from kplan.live.events import events, said_by
 from kplan.live.load import GRACE_S, Closed, Limits, Open, Pace
 from kplan.live.prompts import Prompt
-from kplan.live.server import PAUSE_S, client_options
+from kplan.live.server import DENIED, PAUSE_S, client_options, without_key
 
 __all__ = ["Answer", "Closed", "Driven", "Limits", "Open", "drive"]
 
-MOST_ANSWER_BYTES = 2**28
-"""Longest answer that is read; SGLang repeats all token ids in each chunk."""
 _USUAL = Limits()
 _TURNED_AWAY = (429, 503)
 _UNUSABLE = (400, 413, 422)
@@ -100,9 +98,9 @@ def drive(
             or turns a request away at every try.
         KeyboardInterrupt, SystemExit: requests in flight were given up.
     """
-    run = _Run(url, dialect, sampling, limits, take)
+    run = _Run(url, dialect, sampling, limits, take, api_key)
     with ThreadPoolExecutor(1) as thread:  # signals then end this one, not a task in the middle of a write
-        running = thread.submit(asyncio.run, run.all(prompts, load, api_key))
+        running = thread.submit(asyncio.run, run.all(prompts, load))
         try:
             running.result()
         finally:
@@ -117,9 +115,16 @@ class _AwayError(Exception):
 
 class _Run:
     def __init__(
-        self, url: str, dialect: Dialect, sampling: Sampling, limits: Limits, take: Callable[[Answer], None]
+        self,
+        url: str,
+        dialect: Dialect,
+        sampling: Sampling,
+        limits: Limits,
+        take: Callable[[Answer], None],
+        api_key: str | None,
     ) -> None:
         self.url, self.dialect, self.sampling, self.limits, self.take = url, dialect, sampling, limits, take
+        self.api_key = api_key
         self.driven = Driven()
         self._started = threading.Event()
 
@@ -128,16 +133,16 @@ class _Run:
         self._started.wait()
         self._loop.call_soon_threadsafe(self._task.cancel)
 
-    async def all(self, prompts: Sequence[Prompt], load: Pace, api_key: str | None) -> None:
+    async def all(self, prompts: Sequence[Prompt], load: Pace) -> None:
         """Send every prompt."""
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.ensure_future(self._all(prompts, load, api_key))
+        self._task = asyncio.ensure_future(self._all(prompts, load))
         self._started.set()
         with suppress(asyncio.CancelledError):
             await self._task
 
-    async def _all(self, prompts: Sequence[Prompt], load: Pace, api_key: str | None) -> None:
-        options = client_options(self.url, api_key, self.limits.silence_s)
+    async def _all(self, prompts: Sequence[Prompt], load: Pace) -> None:
+        options = client_options(self.url, self.api_key, self.limits.silence_s)
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         jobs = zip(prompts, load.starts(), strict=False)
         self.begin_s = time.perf_counter()
@@ -194,7 +199,7 @@ class _Run:
                 if reply.status_code != httpx.codes.OK:
                     await self._not_ok(reply, prompt)
                     return None
-                async for event in _events(reply):
+                async for event in events(reply):
                     self.dialect.feed(stream, event, self._now_s() - sent_s)
                 prompt_tokens, output_tokens = self._complete(stream)
                 whole = True
@@ -206,7 +211,7 @@ class _Run:
             self._fail(prompt, f"was silent for {self.limits.silence_s:g} s", "is the server stuck?")
         except TimeoutError:
             self._fail(prompt, f"was not answered in {self.limits.request_s:g} s", "ask for fewer tokens")
-        except httpx.TransportError as why:
+        except httpx.HTTPError as why:
             raise _AwayError(f"broke off ({str(why) or type(why).__name__})") from None
         finally:
             self.driven.broken += bool(stream.chunks) and not whole
@@ -235,44 +240,14 @@ class _Run:
     async def _not_ok(self, reply: httpx.Response, prompt: Prompt) -> None:
         """Note a prompt that the server refuses. Raises _AwayError, InputError for anything else."""
         status = reply.status_code
-        text = (await reply.aread())[:2000].decode("utf-8", "replace")
-        said = f"{status} {_message(text) or reply.reason_phrase}"
+        said = without_key(f"{status} {await said_by(reply) or reply.reason_phrase[:60]}", self.api_key)
         if status in _TURNED_AWAY:
             raise _AwayError(f"was turned away ({said})")
         if status not in _UNUSABLE:
-            fix = "give --api-key-env" if status in (401, 403) else "look at the server's log"
+            fix = "give --api-key-env" if status in DENIED else "look at the server's log"
             self._fail(prompt, f"was answered {said}", fix)
         self.driven.refused.append((prompt.index, said))
 
     def _fail(self, prompt: Prompt, what: str, fix: str) -> NoReturn:
-        raise InputError("--url", self.url, f"the request of prompt {prompt.index + 1} {what}", fix)
-
-
-async def _events(reply: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    """The objects of a stream of server-sent events. Raises StreamError for what is none."""
-    read = 0
-    async for line in reply.aiter_lines():
-        read += len(line)
-        if read > MOST_ANSWER_BYTES:
-            raise StreamError(f"sent more than {MOST_ANSWER_BYTES:,} bytes")
-        if not line.startswith("data:") or line[5:].strip() == "[DONE]":
-            continue
-        try:
-            event = json.loads(line[5:])
-        except ValueError:
-            raise StreamError(f"sent {line[:40]!r}, which is not JSON") from None
-        if not isinstance(event, dict):
-            raise StreamError(f"sent {line[:40]!r}, which is no object")
-        yield event
-
-
-def _message(text: str) -> str:
-    """What an error's body says."""
-    try:
-        told = json.loads(text)
-    except ValueError:
-        return text[:120]
-    for key in ("error", "message", "detail"):
-        if isinstance(told, dict) and key in told:
-            told = told[key]
-    return str(told)[:160]
+        said = f"the request of prompt {prompt.index + 1} {without_key(what, self.api_key)}"
+        raise InputError("--url", self.url, said, fix)

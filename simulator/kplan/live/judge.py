@@ -207,8 +207,8 @@ def measurements(
     if drafts > 0 and window.has("draft_tokens"):
         drafted = window.grown("draft_tokens") / drafts
         figures["drafted"] = Measure(drafted, 0.0)
-        by = window.grown_by("accepted_per_position", "position")
-        accepted_at = tuple(by[at] / drafts for at in sorted(by, key=int))
+        by_position = window.grown_by_position("accepted_per_position")
+        accepted_at = tuple(accepted / drafts for accepted in by_position.values())
         if abs(drafted - round(drafted)) < NEARLY:
             k = round(drafted)
             accepted_at = accepted_at[:k]

@@ -77,7 +77,7 @@ def _sized_otherwise(server: Server, info: ServerInfo, plan: Planned, before: Sn
             yield f"the server has {seats} seats; the plan {plan.plan.question.max_num_seqs}"
         return
     if plan.drafts and before.has("accepted_per_position"):
-        longest = len(before.by("accepted_per_position", "position"))
+        longest = len(before.by_position("accepted_per_position"))
         if longest != plan.largest_k:
             yield f"the server was started with K = {longest}; the plan's largest is {plan.largest_k}"
     tokens, planned = _kv_tokens(before), plan.plan.answer.kv_tokens

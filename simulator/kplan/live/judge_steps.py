@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from kplan.errors import InputError
+from kplan.live.steplog import log_size
 from kplan.live.workload import F64
 
-
-def size_of(log: Path | None) -> int:
-    """Bytes of a step log so far. Raises InputError when it is not there."""
-    if log is None:
-        return 0
-    try:
-        return log.stat().st_size
-    except OSError as error:
-        raise InputError(
-            "--steplog", str(log), error.strerror or "cannot be read", "kplan steplog install says how"
-        ) from None
+_MOST = 1e9
+"""Above it a log tells no time of a step."""
 
 
 def read_step_log(log: Path, at: int) -> F64:
     """(m,) seconds of the steps that decoded, of the lines after byte ``at``.
 
     Raises:
-        InputError: no such step was written, or none with the time of a whole step.
+        InputError: no such step was written, or none with the time of a whole step; or the log is gone.
     """
+    log_size(log)
     with log.open("rb") as file:
         file.seek(at)
         lines = file.read().decode("utf-8", "replace").splitlines()
@@ -45,11 +39,15 @@ def _step_s(line: str) -> float | None:
     """Seconds of a step that decoded; None of any other line, and of one that is not whole yet."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict):
         return None
-    if isinstance(gap_ms := record.get("gap_ms"), int | float):
-        return gap_ms / 1e3
+    if (gap_ms := record.get("gap_ms")) is not None:
+        return gap_ms / 1e3 if _is_time(gap_ms) else None
     whole = record.get("step_s")
-    return float(whole) if isinstance(whole, int | float) and record.get("decode_requests") else None
+    return float(whole) if _is_time(whole) and record.get("decode_requests") else None
+
+
+def _is_time(value: Any) -> TypeGuard[float]:
+    return type(value) in (int, float) and 0 < value < _MOST

@@ -11,6 +11,8 @@ from kplan.rng import stream
 
 MOST_CONCURRENCY = 4096
 """Requests in flight at most."""
+MOST_S = 30 * 86_400.0
+"""Longest wait of any kind."""
 GRACE_S = 60.0
 """What requests in flight get when the time is over."""
 
@@ -36,7 +38,7 @@ class Closed:
     def __post_init__(self) -> None:
         if not 1 <= self.concurrency <= MOST_CONCURRENCY:
             bound = f"1..{MOST_CONCURRENCY} is accepted"
-            raise InputError("--concurrency", self.concurrency, bound, "raise it in steps of the server's")
+            raise InputError("--concurrency", self.concurrency, bound, "8 is usual")
 
     def clients(self) -> int:
         """Requests in flight at most."""
@@ -80,9 +82,17 @@ class Limits:
         request_s: longest request.
         run_s: no request is begun after it; None: no limit. Those in flight get :data:`GRACE_S` more.
         tries: times a request is sent, the first included.
+
+    Raises:
+        InputError: a time that is no number of seconds, or more than MOST_S.
     """
 
     silence_s: float = 120.0
     request_s: float = 1200.0
     run_s: float | None = None
     tries: int = 4
+
+    def __post_init__(self) -> None:
+        for option, value in (("--silence-s", self.silence_s), ("--limit-s", self.run_s)):
+            if value is not None and not value <= MOST_S:
+                raise InputError(option, value, f"at most {MOST_S:.0f} seconds are waited")

@@ -93,17 +93,20 @@ class Snapshot:
         """The figure summed over all labels (several engine ranks). Raises InputError when it is missing."""
         return sum(self._labelled(figure).values())
 
-    def by(self, figure: str, label: str) -> dict[str, float]:
-        """The figure by the values of one label, the others summed; series without that label left out.
+    def by_position(self, figure: str) -> dict[int, float]:
+        """The figure by its label ``position``, the other labels summed; series without that label left out.
 
-        Raises InputError when the figure is missing.
+        Raises InputError when the figure is missing, or a position is no number.
         """
-        sums: dict[str, float] = {}
+        sums: dict[int, float] = {}
         for labels, value in self._labelled(figure).items():
-            at = dict(labels).get(label)
-            if at is not None:
-                sums[at] = sums.get(at, 0.0) + value
-        return sums
+            at = dict(labels).get("position")
+            if at is None:
+                continue
+            if not (at.isascii() and at.isdigit()):
+                raise InputError("metrics of the server", f"position {at!r}", "must be a number from 0")
+            sums[int(at)] = sums.get(int(at), 0.0) + value
+        return dict(sorted(sums.items()))
 
     def _labelled(self, figure: str) -> Mapping[Labels, float]:
         name = NAMES[self.engine].get(figure)
@@ -185,10 +188,10 @@ class Window:
         before = self.before.total(figure) if self.before.has(figure) else 0.0
         return self.after.total(figure) - before
 
-    def grown_by(self, figure: str, label: str) -> dict[str, float]:
-        """The same by the values of one label."""
-        before = self.before.by(figure, label) if self.before.has(figure) else {}
-        return {key: value - before.get(key, 0.0) for key, value in self.after.by(figure, label).items()}
+    def grown_by_position(self, figure: str) -> dict[int, float]:
+        """The same by the label ``position``, in its order."""
+        before = self.before.by_position(figure) if self.before.has(figure) else {}
+        return {at: value - before.get(at, 0.0) for at, value in self.after.by_position(figure).items()}
 
     def mean(self, total: str, count: str) -> float | None:
         """Growth of ``total`` per growth of ``count``, for example seconds per request; None of nothing."""

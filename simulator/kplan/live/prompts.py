@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from kplan.acceptance.columns import Row, integers
 from kplan.acceptance.jsonl import parse
 from kplan.errors import InputError
+from kplan.files import check_readable
 from kplan.live.server import Server
 from kplan.provenance import digest, file_digest
 from kplan.rng import stream
@@ -26,6 +28,8 @@ MOST_BYTES = 2**30
 """Largest file of prompts."""
 MOST_LINE_BYTES = 2**24
 """Longest line of one; a prompt of a million tokens takes 6 MB."""
+MOST_DRAWN = 20_000
+"""Prompts that are drawn at random."""
 MOST_PROMPTS = 1_000_000
 """Prompts that are read of a file."""
 MOST_TOKENS = 1_000_000
@@ -74,11 +78,9 @@ def read_prompts(path: Path, most: int | None = None) -> Prompts:
         InputError: one line with file and row: unreadable, too large, an empty prompt, an object without one.
     """
     try:
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise InputError("--prompts", str(path), f"{size:,} bytes; at most {MOST_BYTES:,} are read")
+        check_readable("--prompts", path, MOST_BYTES)
         with path.open("rb") as file:
-            head = file.read(4096).lstrip()[:1]
+            head = file.read(4096).removeprefix(BOM_UTF8).lstrip()[:1]
         found = list(_limited(_sharegpt(path) if head == b"[" else _lines(path, head == b"{"), most))
         hashed = file_digest(path)
     except OSError as error:
@@ -103,6 +105,8 @@ def _lines(path: Path, objects: bool) -> Iterator[Prompt]:
     with path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(MOST_LINE_BYTES + 1), b""), start=1):
             where = Row(path.name, number)
+            if number == 1:
+                line = line.removeprefix(BOM_UTF8)
             if len(line) > MOST_LINE_BYTES:
                 bound = f"{MOST_LINE_BYTES:,} bytes a line are accepted"
                 raise InputError(where.at("1"), "a longer line", bound, "write one prompt a line")
@@ -133,15 +137,25 @@ def _object(record: dict[str, Any], where: Row, index: int) -> Prompt:
     if key == "messages":
         return Prompt(index, messages=_messages(given, where), max_tokens=most)
     if not isinstance(given, str) or not given.strip():
-        raise InputError(where.at(key), str(given)[:40], "a text is needed", "drop the row")
+        raise InputError(where.at(key), ascii(given)[:40], "a text is needed", "drop the row")
+    _check_sendable(given, where.at(key))
     return Prompt(index, text=given, max_tokens=most)
+
+
+def _check_sendable(given: Any, where: str) -> None:
+    """Raise InputError for what Python reads and no server does: NaN, half a UTF-16 pair."""
+    try:
+        json.dumps(given, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise InputError(where, ascii(given)[:40], f"cannot be sent ({str(error)[:60]})", "mend it") from None
 
 
 def _messages(given: Any, where: Row) -> tuple[dict[str, Any], ...]:
     whole = isinstance(given, list) and given
     if not whole or any(not isinstance(m, dict) or not {"role", "content"} <= m.keys() for m in given):
         bound = "a list of objects with role and content is needed"
-        raise InputError(where.at("messages"), str(given)[:40], bound)
+        raise InputError(where.at("messages"), ascii(given)[:40], bound)
+    _check_sendable(given, where.at("messages"))
     return tuple(given)
 
 
@@ -159,6 +173,7 @@ def _sharegpt(path: Path) -> Iterator[Prompt]:
             )
         asked = _first_turn(turns)
         if asked:
+            _check_sendable(asked, Row(path.name, number).at("conversations"))
             yield Prompt(index, messages=({"role": "user", "content": asked},))
             index += 1
 
@@ -190,7 +205,7 @@ def _tokenized(server: Server, prompt: Prompt) -> Prompt:
     )
     told = server.post("/tokenize", asked)
     ids = told.get("tokens") if isinstance(told, dict) else None
-    if not isinstance(ids, list) or not ids or any(type(i) is not int for i in ids):
+    if not isinstance(ids, list) or not ids or any(type(i) is not int or i < 0 for i in ids):
         raise InputError(
             "--url", f"{server.url}/tokenize", "answers no list of tokens", "is it vLLM or SGLang?"
         )
@@ -210,8 +225,10 @@ def draw_prompts(server: Server, workload: Workload, requests: int, seed: int) -
     is random, so no two prompts share a prefix for long.
 
     Raises:
-        InputError: the server does not tokenize.
+        InputError: the server does not tokenize, or more than MOST_DRAWN are asked for.
     """
+    if requests > MOST_DRAWN:
+        raise InputError("--requests", requests, f"at most {MOST_DRAWN} are drawn", "ask for fewer")
     prompt_len, output_len = workload.lengths.sample(seed, requests)
     drawn = random_prompts(server, prompt_len.tolist(), output_len.tolist(), seed)
     hashed = digest({"workload": workload.name, "tokens": [p.token_ids for p in drawn]})

@@ -162,7 +162,11 @@ class _Run:
         sampling = replace(self.asked.sampling, max_tokens=PROBE_TOKENS, ignore_eos=True)
         driven = self._send([prompt], sampling, Closed(1), answers.append)
         if driven.refused:
-            raise InputError("--url", self.server.url, f"refuses a first request ({driven.refused[0][1]})")
+            bound = f"refuses a first request ({driven.refused[0][1]})"
+            raise InputError("--url", self.server.url, bound, "look at the server's log")
+        if not answers:
+            limit_s = self.asked.limits.run_s
+            raise InputError("--limit-s", limit_s, "a first request was not answered by then", "raise it")
         return answers[0].told
 
     def _send(
@@ -257,10 +261,10 @@ class _Run:
         try:
             after = self._settled()
             window = None if before is None or after is None else Window(before, after)
-        except InputError as error:  # it was started anew, or is gone
+            every_step_k = self.spec.k if self._needs_counters else None
+            return window, check(tally, window, driven.broken, every_step_k)
+        except InputError as error:  # it was started anew, is gone, or counts no more what it counted
             return None, [Check("counters", False, str(error))]
-        every_step_k = self.spec.k if self._needs_counters else None
-        return window, check(tally, window, driven.broken, every_step_k)
 
     def _settled(self) -> Snapshot | None:
         return self.server.settled_metrics(self.info.engine) if self.counted else None
@@ -288,9 +292,9 @@ class _Run:
 
 def _metrics(server: Server, info: ServerInfo) -> Snapshot | None:
     """The counters; None where an SGLang server shows none."""
-    if info.engine == "vllm":
-        return server.metrics(info.engine)
     try:
         return server.metrics(info.engine)
     except InputError:
+        if info.engine == "vllm":
+            raise
         return None

@@ -17,7 +17,9 @@ from kplan.acceptance.columns import Row
 from kplan.acceptance.jsonl import MAX_LINE_BYTES, parse
 from kplan.errors import InputError
 from kplan.files import replacing, write_text
+from kplan.live.dialect import StreamError, check_told
 from kplan.live.generate import Answer
+from kplan.live.tally import Check
 
 SCHEMA_VERSION = 1
 MOST_BYTES = 2**33
@@ -163,6 +165,8 @@ def open_recording(path: Path, settings: Mapping[str, Any], *, restart: bool = F
     if path.exists():
         _cut_last_line(path)
         recording.rows = {record["index"]: record["run"] for record in recording.read()}
+        if any(run >= len(runs) for run in recording.rows.values()):
+            raise InputError("--out", str(sidecar(path)), "does not list every run that has rows", fix)
         recording._bytes = path.stat().st_size
     return recording
 
@@ -181,10 +185,16 @@ def _read_sidecar(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
                 record["schema_version"],
                 f"this kplan reads {SCHEMA_VERSION}",
             )
-        return dict(record["settings"]), [dict(run) for run in record["runs"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return dict(record["settings"]), [_run(run) for run in record["runs"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         bound = f"cannot be read ({str(error)[:60]})"
         raise InputError("--out", str(beside), bound, "begin anew with --restart") from None
+
+
+def _run(record: dict[str, Any]) -> dict[str, Any]:
+    """A run as :meth:`Recording.close_run` left it. Raises TypeError, KeyError of anything else."""
+    checks = [Check(one["name"], one["ok"], one["words"]).record() for one in record.get("checks", [])]
+    return {**record, "checks": checks}
 
 
 def _cut_last_line(path: Path) -> None:
@@ -212,8 +222,23 @@ def _whole_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), start=1):
             where = Row(path.name, number)
             record = parse(line, where)
-            if type(record.get("index")) is not int or type(record.get("run")) is not int:
+            if not _is_row(record):
                 raise InputError(
-                    where.at("index"), "no number", "a row of kplan record is needed", "--restart"
-                )
+                    where.at("index"), line[:40].decode(), "a row of kplan record is needed",
+                    "begin anew with --restart",
+                )  # fmt: skip
             yield line, record
+
+
+def _is_row(record: Mapping[str, Any]) -> bool:
+    """Whether an object is as :func:`row_of` makes them, with the counts that are summed."""
+    try:
+        check_told(record)
+    except StreamError:
+        return False
+    told = record.get("meta_info", record.get("usage"))
+    counts = [record.get("index"), record.get("run"), *(record.get("chunks") or ["none"])]
+    counts += (
+        [told.get(key) for key in ("prompt_tokens", "completion_tokens")] if isinstance(told, dict) else [""]
+    )
+    return all(type(count) is int and count >= 0 for count in counts)

@@ -67,7 +67,7 @@ def speculation_of(server: Server, info: ServerInfo, metrics: Snapshot | None) -
     if info.engine == "vllm":
         if metrics is None or not metrics.has("drafts"):
             return Speculation(0)
-        return Speculation(len(metrics.by("accepted_per_position", "position")))
+        return Speculation(len(metrics.by_position("accepted_per_position")))
     told = server.json("/server_info")
     return _sglang(told if isinstance(told, dict) else {})
 

@@ -6,6 +6,8 @@ becomes one line that names the URL.
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -20,6 +22,8 @@ CONNECT_S = 5.0
 """Longest wait for a connection."""
 ANSWER_S = 30.0
 """Longest wait for an answer that needs no generation."""
+MOST_ANSWER_BYTES = 2**25
+"""Longest answer that is read; the ids of a prompt of a million tokens take 8 MB."""
 TRIES = 3
 """Times that a question is asked while the server says that it is busy (429, 503)."""
 PAUSE_S = 0.5
@@ -27,6 +31,9 @@ PAUSE_S = 0.5
 SETTLE_S = 0.2
 """Pause between two looks at the counters."""
 SETTLE_TRIES = 25
+DENIED = (401, 403)
+"""Answers to one without the right key."""
+_BUSY = (429, 503)
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -39,12 +46,14 @@ class ServerInfo:
         version: its release, "" when it does not say.
         model: the name that requests must give.
         max_model_len: longest prompt and output together in tokens, None when it does not say.
+        root: what the model was loaded from, "" when it does not say.
     """
 
     engine: str
     version: str
     model: str
     max_model_len: int | None
+    root: str = ""
 
     def __str__(self) -> str:
         return f"{self.engine} {self.version or '(no version told)'}, {self.model}"
@@ -55,16 +64,21 @@ class Server:
     """A server at ``url`` (scheme, host, port; a path such as /v1 is cut). Close it, or use it in a ``with``.
 
     Raises:
-        InputError: the URL is not one of http.
+        InputError: the URL is not one of http, or the environment's proxies or certificates cannot be used.
     """
 
     url: str
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     _client: httpx.Client = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.url = base_url(self.url)
-        self._client = httpx.Client(base_url=self.url, **client_options(self.url, self.api_key))
+        try:
+            self._client = httpx.Client(base_url=self.url, **client_options(self.url, self.api_key))
+        except (ImportError, OSError, ValueError) as error:
+            why = f"the environment's proxy or certificates cannot be used ({type(error).__name__})"
+            fix = "look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
+            raise InputError("--url", self.url, why, fix) from None
 
     def __enter__(self) -> Self:
         return self
@@ -87,20 +101,23 @@ class Server:
                 "--url", self.url, "its /v1/models lists no model", "give the URL of vLLM or SGLang"
             )
         first = models[0]
-        engine = str(first.get("owned_by", ""))
+        engine, model, longest = (first.get(key) for key in ("owned_by", "id", "max_model_len"))
         if engine not in ("vllm", "sglang"):
             raise InputError(
                 "--url",
                 self.url,
-                f"a server of {engine or 'nobody'} answers there",
+                f"a server of {str(engine or 'nobody')[:40]} answers there",
                 "vLLM and SGLang are known",
             )
-        longest = first.get("max_model_len")
+        if not isinstance(model, str) or not model:
+            raise InputError("--url", self.url, "its /v1/models names no model", "look at the server's log")
+        root = first.get("root")
         return ServerInfo(
             engine,
             self._version(engine),
-            str(first.get("id", "")),
-            longest if isinstance(longest, int) else None,
+            model,
+            longest if type(longest) is int and longest > 0 else None,
+            root if isinstance(root, str) else "",
         )
 
     def _version(self, engine: str) -> str:
@@ -109,7 +126,8 @@ class Server:
             told = self.json("/version" if engine == "vllm" else "/server_info")
         except InputError:
             return ""
-        return str(told.get("version", "")) if isinstance(told, dict) else ""
+        version = told.get("version") if isinstance(told, dict) else None
+        return version[:60] if isinstance(version, str) else ""
 
     def metrics(self, engine: str) -> Snapshot:
         """What it counted so far. Raises InputError when it does not tell."""
@@ -130,61 +148,79 @@ class Server:
 
     def json(self, path: str) -> Any:
         """The JSON behind a path. Raises InputError."""
-        return _json(self.url + path, self._get(path))
+        return self._parsed(path, self._ask("GET", path, None))
 
     def text(self, path: str) -> str:
         """The text behind a path. Raises InputError."""
-        return self._get(path).text
+        return self._ask("GET", path, None).decode("utf-8", "replace")
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The JSON that answers ``body``. Raises InputError."""
-        return _json(self.url + path, self._ask("POST", path, body))
+        return self._parsed(path, self._ask("POST", path, body))
 
-    def _get(self, path: str) -> httpx.Response:
-        return self._ask("GET", path, None)
+    def _parsed(self, path: str, answer: bytes) -> Any:
+        try:
+            return json.loads(answer)
+        except (ValueError, RecursionError):
+            shown = without_key(answer[:400].decode("utf-8", "replace"), self.api_key)[:40]
+            fix = "is it vLLM or SGLang?"
+            raise InputError("--url", self.url + path, f"answers {shown!r}, not JSON", fix) from None
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> httpx.Response:
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> bytes:
         pause_s = PAUSE_S
         for left in reversed(range(TRIES)):
             try:
-                reply = self._client.request(method, path, json=body)
+                with self._client.stream(method, path, json=body) as reply:
+                    if reply.status_code == httpx.codes.OK:
+                        return self._read(path, reply)
             except httpx.HTTPError as error:
                 raise unreachable(self.url + path, error) from None
-            if reply.status_code in (429, 503) and left:
-                time.sleep(pause_s)
-                pause_s *= 2
-                continue
-            break
-        if reply.status_code != httpx.codes.OK:
-            raise InputError(
-                "--url",
-                self.url + path,
-                f"answers {reply.status_code} {reply.reason_phrase}",
-                "look at the server's log" if reply.is_server_error else "is it vLLM or SGLang?",
-            )
-        return reply
-
-
-def _json(url: str, reply: httpx.Response) -> Any:
-    try:
-        return reply.json()
-    except ValueError:
+            if reply.status_code not in _BUSY or not left:
+                break
+            time.sleep(pause_s)
+            pause_s *= 2
+        fix = "look at the server's log" if reply.is_server_error else "is it vLLM or SGLang?"
+        if reply.status_code in DENIED:
+            fix = "--api-key-env names the variable with its key"
         raise InputError(
-            "--url", url, f"answers {reply.text[:40]!r}, not JSON", "is it vLLM or SGLang?"
-        ) from None
+            "--url", self.url + path, f"answers {reply.status_code} {reply.reason_phrase[:60]}", fix
+        )
+
+    def _read(self, path: str, reply: httpx.Response) -> bytes:
+        """The whole answer, however slowly it comes. Raises InputError when it is too long, or too late."""
+        answer, end_s = bytearray(), time.monotonic() + ANSWER_S
+        for piece in reply.iter_bytes():
+            answer += piece
+            if len(answer) > MOST_ANSWER_BYTES:
+                bound = f"answers more than {MOST_ANSWER_BYTES:,} bytes"
+                raise InputError("--url", self.url + path, bound, "is it vLLM or SGLang?")
+            if time.monotonic() > end_s:
+                raise httpx.ReadTimeout("the answer does not end")
+        return bytes(answer)
 
 
 def base_url(url: str) -> str:
-    """Scheme, host and port of ``url``. Raises InputError when it has none."""
+    """Scheme, host and port of ``url``. Raises InputError when it has none, or holds a password."""
+    example = "for example http://127.0.0.1:8000"
+    shown = re.sub(r"//[^/]*@", "//...@", url)
     try:
         parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise InputError("--url", url, f"is no URL ({error})", "for example http://127.0.0.1:8000") from None
+        parsed.host.encode("idna")
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise InputError("--url", shown, f"is no URL ({str(error)[:60]})", example) from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise InputError(
-            "--url", url, "must begin with http:// or https://", "for example http://127.0.0.1:8000"
-        )
+        raise InputError("--url", shown, "must begin with http:// or https://", example)
+    if parsed.userinfo:
+        bound = "a user and a password in it would be shown"
+        raise InputError("--url", shown, bound, "--api-key-env names the variable with a key")
+    if parsed.port is not None and not 1 <= parsed.port <= 65_535:
+        raise InputError("--url", shown, "a port is 1..65535", example)
     return str(parsed.copy_with(path="/", query=None, fragment=None)).rstrip("/")
+
+
+def without_key(text: str, api_key: str | None) -> str:
+    """``text`` of a server without the key, which it may say back."""
+    return text.replace(api_key, "(the API key)") if api_key else text
 
 
 def client_options(url: str, api_key: str | None, answer_s: float = ANSWER_S) -> dict[str, Any]:

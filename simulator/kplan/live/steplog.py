@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import shutil
-import subprocess
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from kplan.errors import InputError
-from kplan.files import write_text
+from kplan.export.interpreter import ask_python_json
+from kplan.files import check_readable, write_text
 
 NAME = "kplan_steplog"
 """Distribution, module and entry point of the plugin."""
 VERSION = "1"
 """Of the plugin's own format."""
+MOST_LOG_BYTES = 2**33
+"""Largest step log; the plugin's own ends at 256 MiB, unless it is told otherwise."""
 ENGINE_FLAG = "--enable-logging-iteration-details"
 """Without it vLLM tells no plugin what a step worked on."""
-ASK_S = 60.0
-"""Longest wait for an engine's Python to say where its packages lie."""
 
 _ASK = """
 import importlib.metadata as m, importlib.util as u, json, sysconfig
@@ -63,26 +62,19 @@ class EngineSite:
 
 def engine_site(python: Path) -> EngineSite:
     """Ask an interpreter. Raises InputError when it cannot be run, or has no vLLM."""
-    try:
-        done = subprocess.run(
-            [python.absolute(), "-c", _ASK],
-            capture_output=True,
-            text=True,
-            timeout=ASK_S,
-            check=True,
-            cwd="/",
-        )
-        told = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise InputError(
-            "ENGINE_PYTHON",
-            str(python),
-            f"cannot be asked ({type(error).__name__})",
-            "give the python of the engine's environment, for example venv/bin/python",
-        ) from None
-    if not told["vllm"]:
+    told = ask_python_json("ENGINE_PYTHON", python, ["-c", _ASK])
+    site = told.get("site")
+    if not told.get("vllm") or not isinstance(site, str):
         raise InputError("ENGINE_PYTHON", str(python), "has no vLLM", "give the python of vLLM's environment")
-    return EngineSite(python, Path(told["site"]), told["version"])
+    return EngineSite(python, Path(site), str(told.get("version", "")))
+
+
+def log_size(log: Path | None) -> int:
+    """Bytes of a server's step log so far; 0 without one. Raises InputError when it is not there."""
+    if log is None:
+        return 0
+    check_readable("--steplog", log, MOST_LOG_BYTES)
+    return log.stat().st_size
 
 
 def plugin_source() -> str:

@@ -49,8 +49,8 @@ def _reached(tally: Tally, k: int) -> Mapping[int, int]:
 def _of_totals(window: Window, k: int) -> dict[str, Any] | None:
     if not window.has("draft_tokens"):
         return None
-    by_depth = window.grown_by("accepted_per_position", "position")
-    kept = {int(depth): int(count) for depth, count in by_depth.items()}
+    by_depth = window.grown_by_position("accepted_per_position")
+    kept = {depth: int(count) for depth, count in by_depth.items()}
     steps = int(window.grown("drafts"))
     drafted, accepted = int(window.grown("draft_tokens")), int(window.grown("accepted_tokens"))
     return _shares(None, steps, drafted, accepted, kept, dict.fromkeys(range(k), steps))

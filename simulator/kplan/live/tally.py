@@ -57,7 +57,7 @@ class Tally:
         if told is None:
             return
         self.drafted += told["num_draft_tokens"]
-        self._add_histogram(told["acceptance_histogram"])
+        self._add_histogram(told.get("acceptance_histogram"))
         if told.get("per_step_drafted") is not None:
             for drafted in told["per_step_drafted"]:
                 self.drafted_at.update(range(drafted))
@@ -173,10 +173,9 @@ def _acceptance(tally: Tally, window: Window) -> list[Check]:
         ("drafts", tally.drafted, window.grown("draft_tokens")),
         ("accepted", tally.accepted, window.grown("accepted_tokens")),
     ]
-    by_depth = window.grown_by("accepted_per_position", "position")
     pairs += [
-        (f"accepted at position {int(depth) + 1}", tally.accepted_at[int(depth)], counted)
-        for depth, counted in sorted(by_depth.items(), key=lambda item: int(item[0]))
+        (f"accepted at position {depth + 1}", tally.accepted_at[depth], counted)
+        for depth, counted in window.grown_by_position("accepted_per_position").items()
     ]
     wrong = [_same(*pair) for pair in pairs if pair[1] != pair[2]]
     return wrong or [

@@ -15,10 +15,11 @@ from kplan.live.judge import Figure, Measurements, Verdict, judge, measurements
 from kplan.live.judge_cause import Attribution, attribute, positions
 from kplan.live.judge_predict import Forecast, Predicted
 from kplan.live.judge_server import disturbances, mismatches, refuse
-from kplan.live.judge_steps import read_step_log, size_of
+from kplan.live.judge_steps import read_step_log
 from kplan.live.metrics import Snapshot, Window
 from kplan.live.prompts import Prompt, read_prompts
 from kplan.live.server import Server, ServerInfo
+from kplan.live.steplog import log_size
 from kplan.live.workload import (
     MOST_REQUESTS,
     Demand,
@@ -130,7 +131,7 @@ def verify(
     tell("warming the server up")
     warm_up(server, info, sent, end_s - time.monotonic(), settings.api_key)
     tell(f"sending {len(sent):,} requests")
-    log_at = size_of(settings.step_log)
+    log_at = log_size(settings.step_log)
     window, traffic = _measured(server, info, ready, sent, settings, end_s)
     step_s = None if settings.step_log is None else read_step_log(settings.step_log, log_at)
     tell("judging what came")
@@ -167,7 +168,9 @@ def _affordable(
     Raises:
         InputError: the requests asked for, or FEWEST of them, take longer than the limit.
     """
-    n = settings.requests or requests_by_default(ready, prompts, settings.bounds["acceptance"])
+    n = settings.requests
+    if n is None:
+        n = requests_by_default(ready, prompts, settings.bounds["acceptance"])
     sent = demand(ready, n, prompts)
     expected_s = Forecast(ready, sent, replications=1).run().duration_s
     if expected_s <= SHARE * settings.limit_s:
@@ -187,8 +190,9 @@ def _measured(
 ) -> tuple[Window, Traffic]:
     """Send the load between two looks at the counters."""
     command = command_of(info.engine, settings.engine_python) if takes(info.engine, sent) else None
-    tokenizer = settings.tokenizer or _tokenizer(server, info)
-    target = Target(server.url, info.engine, info.model, tokenizer, settings.api_key)
+    target = Target(
+        server.url, info.engine, info.model, settings.tokenizer or info.root or info.model, settings.api_key
+    )
     before = server.metrics(info.engine)
     left_s = end_s - time.monotonic()
     if command is None:
@@ -207,13 +211,6 @@ def _settled(server: Server, info: ServerInfo, before: Snapshot, requests: int) 
         if counted >= requests or time.monotonic() > end_s:
             return after
         time.sleep(LOOK_S)
-
-
-def _tokenizer(server: Server, info: ServerInfo) -> str:
-    """What the server's model was loaded from; SGLang calls it the same as vLLM."""
-    listed = server.json("/v1/models")
-    root = listed["data"][0].get("root") if isinstance(listed, dict) and listed.get("data") else None
-    return root if isinstance(root, str) and root else info.model
 
 
 def _notes(

@@ -26,7 +26,7 @@ class Target:
         engine: ``vllm`` or ``sglang``.
         model: the name that requests give.
         tokenizer: name or folder of its tokenizer.
-        api_key: sent with every request.
+        api_key: sent with every request; the generators take it from their environment.
     """
 
     url: str
@@ -49,8 +49,6 @@ def vllm_flags(target: Target, sent: Demand, load: Mapping[str, Any], result: Pa
         "--save-result", "--save-detailed", "--result-dir", str(result.parent),
         "--result-filename", result.name,
     ]  # fmt: skip
-    if target.api_key:
-        flags += ["--header", f"Authorization=Bearer {target.api_key}"]
     if sent.concurrency is not None:
         flags += ["--max-concurrency", str(sent.concurrency)]
     dataset = result.with_name("requests.jsonl")
@@ -128,8 +126,6 @@ def sglang_flags(target: Target, sent: Demand, load: Mapping[str, Any], result: 
         "--num-prompts", str(len(sent)), "--temperature", "0", "--disable-tqdm", "--warmup-requests", "0",
         "--seed", "0", "--output-file", str(result), "--output-details",
     ]  # fmt: skip
-    if target.api_key:
-        flags += ["--header", f"Authorization=Bearer {target.api_key}"]
     if sent.concurrency is not None:
         flags += ["--max-concurrency", str(sent.concurrency)]
     return [*flags, *_rate(sent, load, bursts=False)]

@@ -20,6 +20,7 @@ from kplan.search.sweep import shown, sweep
 from kplan.simulate import Drawn, Setup
 
 F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
 
 MAP_BATCHES, MAP_CONTEXTS, LEAST_CONTEXT = 28, 12, 128
 """Cells of the K map, and its smallest context."""
@@ -82,6 +83,12 @@ def k_map(load: Steady, chosen: Evaluated, longest: int | None) -> KMap:
     """
     batches = spaced(1, load.seats, MAP_BATCHES)
     contexts = spaced(LEAST_CONTEXT, max(LEAST_CONTEXT, min(longest or load.room, load.room)), MAP_CONTEXTS)
+    low, high = batch_quantiles(chosen, 0.05, 0.95)
+    return map_of(load, batches, contexts, (low, high) if high > 0 else None)
+
+
+def map_of(load: Steady, batches: I64, contexts: I64, visited: tuple[int, int] | None = None) -> KMap:
+    """The best fixed K of a steady decode step in every cell of (B,) batches and (C,) contexts."""
     batch, context = (grid.ravel() for grid in np.meshgrid(batches, contexts))
     step_s = load.decode_s(batch, context.astype(np.float64))
     rate = batch[:, None] * load.tokens / step_s
@@ -92,13 +99,12 @@ def k_map(load: Steady, chosen: Evaluated, longest: int | None) -> KMap:
     rows = [slice(i, i + width) for i in range(0, len(batch), width)]
     some = [k if fit else None for k, fit in zip(best, fits, strict=True)]
     gains = [value if fit else None for value, fit in zip(gain, fits, strict=True)]
-    low, high = batch_quantiles(chosen, 0.05, 0.95)
     return KMap(
         batches=tuple(batches.tolist()),
         contexts=tuple(contexts.tolist()),
         best_k=tuple(tuple(some[row]) for row in rows),
         gain=tuple(tuple(gains[row]) for row in rows),
-        visited=(low, high) if high > 0 else None,
+        visited=visited,
     )
 
 
