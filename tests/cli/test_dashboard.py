@@ -20,6 +20,7 @@ from tests.dashboard.served import ask, command
         (["--host", "192.0.2.1"], "a token is needed"),
         (["--host", "0.0.0.0", "--token", "short"], "16 or more"),
         (["--host", "no.such.host.invalid", "--token", "0123456789abcdef"], "--host"),
+        (["--host", "a" * 300, "--token", "0123456789abcdef"], "is no address"),
         (["--port", "70000"], "65535"),
     ],
 )

@@ -188,6 +188,18 @@ def test_counters_that_are_gone_do_not_lose_the_run(
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 2
 
 
+def test_a_server_with_a_key_is_calibrated_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FakeServer(Engine(api_key=KEY, k=0)) as fake:
+        argv = ["calibrate", "--url", fake.url, "--out", str(tmp_path / "own.yaml"), "--batches", "1"]
+        argv += ["--hold-out", "none", "--prompt-tokens", "8", "--output-tokens", "8", "--limit-s", "0.001"]
+        assert run(argv) == 2
+        assert "401 Unauthorized; --api-key-env names" in capsys.readouterr().err
+        assert run([*argv, "--api-key-env", "KPLAN_TEST_KEY"]) == 2
+    assert "is used up by warming up" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("key", [f"{KEY}\n", f"{KEY}é", f" {KEY}"])
 def test_a_key_that_no_header_can_hold_is_not_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: str

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kplan.latency.fit_report import FitReport
     from kplan.latency.observed import Served
     from kplan.live.calibrate import RowError, Seen
+    from kplan.live.server import Server
 
 
 def calibrate(
@@ -48,7 +49,7 @@ def calibrate(
     engine: Annotated[str, typer.Option(help="engine that served it")] = "vllm",
     async_scheduling: o.AsyncScheduling = None,
     enforce_eager: o.EnforceEager = None,
-    tp: Annotated[int, typer.Option(help="tensor-parallel GPUs it was served on")] = 1,
+    tp: Annotated[int, typer.Option(min=1, help="tensor-parallel GPUs it was served on")] = 1,
     base: Annotated[
         str | None,
         typer.Option(help="calibration for what is not fitted [the hardware's own, else borrowed]"),
@@ -78,6 +79,7 @@ def calibrate(
         int, typer.Option(min=1, max=100, help="--url: times each setting is run; the fastest counts")
     ] = 1,
     limit_s: Annotated[float, typer.Option(help="--url: time limit; settings left by then are cut")] = 300.0,
+    api_key_env: o.ApiKeyEnv = None,
     save_steps: Annotated[
         Path | None, typer.Option(help="--url: rows measured, to be given to a later call as --steps")
     ] = None,
@@ -104,6 +106,7 @@ def calibrate(
     from kplan.latency.observed import Served
     from kplan.latency.published import load_host_timings
     from kplan.live.calibrate import errors, save_rows
+    from kplan.live.server import Server
     from kplan.profiles import load_engine, load_hardware, load_model
     from kplan.report import render_residuals
 
@@ -133,9 +136,9 @@ def calibrate(
     start = base_calibration(measured_on, base)
     seen = None
     if url is not None:
-        with progress(as_json) as tell:
+        with progress(as_json) as tell, Server(url, o.api_key(api_key_env)) as server:
             seen = _drive(
-                url, served, batches, hold_out, prompt_tokens, output_tokens, repeats, limit_s, steplog,
+                server, served, batches, hold_out, prompt_tokens, output_tokens, repeats, limit_s, steplog,
                 proposer, tell,
             )  # fmt: skip
         if save_steps is not None:
@@ -167,7 +170,7 @@ def calibrate(
 
 
 def _drive(
-    url: str,
+    server: Server,
     served: Served,
     batches: str,
     hold_out: str | None,
@@ -182,7 +185,6 @@ def _drive(
     """Measure the server."""
     from kplan.errors import InputError
     from kplan.live.calibrate import Plan, default_held_out, measure
-    from kplan.live.server import Server
 
     sizes = _numbers("--batches", batches)
     held = default_held_out(sizes) if hold_out is None else frozenset(_numbers("--hold-out", hold_out))
@@ -197,8 +199,7 @@ def _drive(
         sizes, held, _numbers("--prompt-tokens", prompt_tokens), output_tokens, repeats, limit_s, steplog,
         proposer,
     )  # fmt: skip
-    with Server(url) as server:
-        return measure(server, server.info(), served.model.decoder.vocab, plan, tell)
+    return measure(server, server.info(), served.model.decoder.vocab, plan, tell)
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:

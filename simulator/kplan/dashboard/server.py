@@ -94,10 +94,9 @@ def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, proto)
-    except OSError as error:
-        raise InputError(
-            "--host", host, error.strerror or "is no address", "give one of this machine"
-        ) from None
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "is no address"
+        raise InputError("--host", host, why, "give one of this machine") from None
     with bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
