@@ -226,7 +226,7 @@ def test_what_is_told_to_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert code == 0
     assert "better: restart it with --per-request-spec-decode-metrics detailed" in shown
-    assert f"next: kplan traces fit {out} --proposer eagle3" in shown
+    assert f"next: kplan traces workload {out} --name {out.stem}" in shown
 
 
 def test_vllm_does_not_tell_what_drafts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

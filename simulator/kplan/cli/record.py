@@ -192,7 +192,7 @@ def _next(found: Recorded, rows: Path, trace: Path | None) -> str:
     if found.route is Route.NONE:
         return f"kplan traces replay {rows} --proposer ngram --out {rows.with_suffix('.parquet')}"
     if trace is not None and found.traces is not None:
-        return f"kplan traces fit {trace} --proposer {name} --out {trace.with_suffix('.json')}"
+        return f"kplan traces workload {trace} --name {trace.stem} --out {trace.parent}"
     if found.route is Route.TOTALS:
         figures = f"kplan traces import {rows} --proposer {name} --figures --out {rows.with_suffix('.json')}"
         return figures if found.tally.told else ""

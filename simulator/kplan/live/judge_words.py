@@ -56,7 +56,7 @@ def suggestions(found: Verification) -> Iterator[str]:
         yield (
             "acceptance: does the server load the drafter that the plan is for "
             f"({asked.drafter or asked.proposer})? If so, record it (kplan record --url URL --prompts FILE "
-            "--out run.parquet, kplan traces fit), and plan again"
+            "--out run.parquet, kplan traces workload), and plan again"
         )
     if Cause.STEP_TIME in causes:
         factor = found.attribution.slower
