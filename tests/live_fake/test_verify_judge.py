@@ -115,6 +115,8 @@ def test_the_simulation_agrees_with_itself(policy: str, asked: dict[str, object]
             Truth(policy="fixed:4", shift=-1.0),
             (Cause.ACCEPTANCE, Cause.SCHEDULING),
         ),
+        ("fixed:4", OPEN, Truth(front_s=0.05), (Cause.FRONT_END,)),
+        ("fixed:4", OPEN, Truth(front_s=0.05, shift=-1.0), (Cause.ACCEPTANCE, Cause.FRONT_END)),
     ],
 )
 def test_what_was_changed_is_named(
@@ -125,6 +127,8 @@ def test_what_was_changed_is_named(
     assert found.attribution.enough
     if Cause.STEP_TIME in causes:
         assert found.attribution.slower == pytest.approx(truth.slower, rel=0.02)
+    if truth.front_s:
+        assert found.attribution.front_s == pytest.approx(truth.front_s)
     if truth.policy is not None:
         assert f"fixed:{found.attribution.k}" == truth.policy
 

@@ -95,11 +95,13 @@ class Truth:
         shift: added to the log-odds of every draft.
         slower: factor on the time of every step.
         policy: that it runs instead of the plan's.
+        front_s: that requests wait before the engine has them.
     """
 
     shift: float = 0.0
     slower: float = 1.0
     policy: str | None = None
+    front_s: float = 0.0
 
 
 def serve(plan: Planned, sent: Demand, truth: Truth = Truth()) -> tuple[Window, Traffic, F64]:
@@ -138,7 +140,7 @@ def serve(plan: Planned, sent: Demand, truth: Truth = Truth()) -> tuple[Window, 
     rows, machine = fleet.requests, fleet.replicas[0].machine
     traffic = Traffic(
         start_s=rows["arrival_s"] - rows["arrival_s"].min(),
-        ttft_s=rows["first_token_s"] - rows["arrival_s"],
+        ttft_s=rows["first_token_s"] - rows["arrival_s"] + truth.front_s,
         decode_s=rows["finish_s"] - rows["first_token_s"],
         prompt_len=sent.prompt_len,
         output_len=sent.output_len,
@@ -158,6 +160,10 @@ def serve(plan: Planned, sent: Demand, truth: Truth = Truth()) -> tuple[Window, 
         "inter_token_latency_seconds_count": int(rows["steps"].sum()),
         "inter_token_latency_seconds_sum": float(traffic.decode_s.sum()),
         "time_to_first_token_seconds_count": len(sent),
+        "request_queue_time_seconds_count": len(sent),
+        "request_queue_time_seconds_sum": 0.0,
+        "request_prefill_time_seconds_count": len(sent),
+        "request_prefill_time_seconds_sum": float((rows["first_token_s"] - rows["arrival_s"]).sum()),
         "generation_tokens_total": int(sent.output_len.sum()),
         "iteration_tokens_total_count": int(machine.counters[STEPS]),
         "num_preemptions_total": int(rows["preempted"].sum()),

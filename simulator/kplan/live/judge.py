@@ -129,11 +129,14 @@ class Measurements:
         figures: by name; those that it does not count are left out.
         accepted_at: (K,) share of the drafts whose position 1..K was accepted; empty when it does not say.
         k: the one K of (nearly) every draft; None where it changed, or the server does not say.
+        front_s: of the mean TTFT, what the engine did not have the request for: client, HTTP, tokenizer, API
+            server. None where the server does not count its queue and its prefills.
     """
 
     figures: Mapping[str, Measure]
     accepted_at: tuple[float, ...]
     k: int | None
+    front_s: float | None = None
 
 
 def tolerances(given: str | None) -> dict[str, float]:
@@ -212,7 +215,17 @@ def measurements(
         if abs(drafted - round(drafted)) < NEARLY:
             k = round(drafted)
             accepted_at = accepted_at[:k]
-    return Measurements(figures, accepted_at, k)
+    return Measurements(figures, accepted_at, k, _front_s(window, traffic))
+
+
+def _front_s(window: Window, traffic: Traffic) -> float | None:
+    """See :attr:`Measurements.front_s`."""
+    if not (window.has("queue_s") and window.has("prefill_s")):
+        return None
+    parts = window.mean("queue_s", "queue_requests"), window.mean("prefill_s", "prefill_requests")
+    if None in parts:
+        return None
+    return max(0.0, float(traffic.ttft_s.mean()) - sum(part for part in parts if part is not None))
 
 
 def _share(share: float, tokens_per_step: float, relative: float | None) -> Measure:

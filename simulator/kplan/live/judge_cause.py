@@ -1,14 +1,15 @@
 """Which assumption of a plan is off: what has to be replaced by its measured value for the rest to agree.
 
-The load is predicted again with the measured acceptance, the measured step time, the K that was seen, and
-their combinations, simplest first. The first under which no figure is surely off names the cause. Where none
-is enough, the best of them is named, and scheduling with it: what then differs is how steps are filled.
+The load is predicted again with the measured acceptance, the measured step time, the K that was seen, what
+the server's front end adds to a first token, and their combinations, simplest first. The first under which no
+figure is surely off names the cause. Where none is enough, the best of them is named, and scheduling with it:
+what then differs is how steps are filled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import combinations
 
@@ -27,11 +28,12 @@ HELPS = 0.95
 
 
 class Cause(StrEnum):
-    """An assumption of a plan."""
+    """An assumption of a plan; the front end is assumed to take no time."""
 
     ACCEPTANCE = "acceptance"
     STEP_TIME = "step time"
     SCHEDULING = "scheduling"
+    FRONT_END = "the front end"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Attribution:
         enough: no figure is surely off under them.
         slower: measured over planned step time, where that was replaced.
         k: drafts a step that the server was seen to make, where that was replaced.
+        front_s: what the front end adds to a first token, where that was replaced.
     """
 
     causes: tuple[Cause, ...]
@@ -51,6 +54,7 @@ class Attribution:
     enough: bool
     slower: float | None = None
     k: int | None = None
+    front_s: float | None = None
 
 
 def attribute(
@@ -85,7 +89,7 @@ def attribute(
     if best is None or _left(best.figures) >= HELPS * _left(base):
         return Attribution((Cause.SCHEDULING,), base, enough=False)
     causes = (*(cause for cause in best.causes if cause is not Cause.SCHEDULING), Cause.SCHEDULING)
-    return Attribution(causes, best.figures, enough=False, slower=best.slower, k=best.k)
+    return replace(best, causes=causes, enough=False)
 
 
 def _off(figures: tuple[Figure, ...]) -> list[Figure]:
@@ -121,31 +125,45 @@ class _Search:
             Cause.ACCEPTANCE: self._chances is not None,
             Cause.STEP_TIME: self._step in measured.figures and self._step in planned.figures,
             Cause.SCHEDULING: self._seen is not None,
+            Cause.FRONT_END: bool(measured.front_s),
         }
+        self._predicted: dict[frozenset[Cause], tuple[Predicted, float]] = {}
         self.known = [cause for cause, can in known.items() if can]
 
     def under(self, causes: tuple[Cause, ...]) -> Attribution:
         """The load with the measured values of ``causes``."""
-        acceptance = self._chances if Cause.ACCEPTANCE in causes else None
-        spec = self._seen if Cause.SCHEDULING in causes else None
-        slower = 1.0
-        predicted = self._forecast.run(Under(acceptance, slower, spec))
-        if Cause.STEP_TIME in causes:
-            target = self._measured.figures[self._step].value
-            for _ in range(ROUNDS):
-                ratio = target / predicted.figures[self._step]
-                if abs(ratio - 1.0) < CLOSE:
-                    break
-                slower *= ratio
-                predicted = self._forecast.run(Under(acceptance, slower, spec))
-        figures = judge(predicted.figures, self._measured.figures, self._bounds)
+        predicted, slower = self._simulated(frozenset(causes) - {Cause.FRONT_END})
+        figures = dict(predicted.figures)
+        front_s = self._measured.front_s if Cause.FRONT_END in causes else None
+        if front_s is not None:
+            figures["ttft_ms"] += 1e3 * front_s
+        beside = judge(figures, self._measured.figures, self._bounds)
         return Attribution(
             causes,
-            figures,
-            enough=not _off(figures),
+            beside,
+            enough=not _off(beside),
             slower=slower if Cause.STEP_TIME in causes else None,
-            k=_k_of(spec),
+            k=_k_of(self._seen) if Cause.SCHEDULING in causes else None,
+            front_s=front_s,
         )
+
+    def _simulated(self, causes: frozenset[Cause]) -> tuple[Predicted, float]:
+        """The load simulated with the measured values of ``causes``, and the factor on its step time."""
+        if causes not in self._predicted:
+            acceptance = self._chances if Cause.ACCEPTANCE in causes else None
+            spec = self._seen if Cause.SCHEDULING in causes else None
+            slower = 1.0
+            predicted = self._forecast.run(Under(acceptance, slower, spec))
+            if Cause.STEP_TIME in causes:
+                target = self._measured.figures[self._step].value
+                for _ in range(ROUNDS):
+                    ratio = target / predicted.figures[self._step]
+                    if abs(ratio - 1.0) < CLOSE:
+                        break
+                    slower *= ratio
+                    predicted = self._forecast.run(Under(acceptance, slower, spec))
+            self._predicted[causes] = predicted, slower
+        return self._predicted[causes]
 
 
 def measured_chances(planned: Predicted, measured: Measurements, *, k_changes: bool) -> Chances | None:

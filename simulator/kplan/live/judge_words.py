@@ -65,6 +65,12 @@ def suggestions(found: Verification) -> Iterator[str]:
             f"step time{times}: calibrate on this server (kplan calibrate --url URL --out here.yaml), and "
             "plan again with --calibration here.yaml"
         )
+    if Cause.FRONT_END in causes and found.attribution.front_s is not None:
+        yield (
+            f"the front end: a first token spends {1e3 * found.attribution.front_s:.0f} ms in the client, "
+            "HTTP, the tokenizer and the API server, which are not simulated: measure from another machine, "
+            "and see whether the API server is short of cores (vLLM --api-server-count)"
+        )
     if Cause.SCHEDULING in causes:
         k = found.attribution.k
         seen = "" if k is None else f" (it always drafts {k})"
@@ -83,6 +89,7 @@ def record_of(found: Verification) -> dict[str, Any]:
         "causes": [str(one) for one in cause.causes],
         "causes_explain_all": cause.enough,
         "step_time_factor": cause.slower,
+        "front_end_ms": None if cause.front_s is None else 1e3 * cause.front_s,
         "k_seen": cause.k,
         "suggestions": list(suggestions(found)),
         "server": {
