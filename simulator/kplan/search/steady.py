@@ -6,7 +6,7 @@ is chance: the spread of batches around their mean, and queues.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,19 +108,15 @@ class Steady:
                 continue
             riding = np.broadcast_to(prompts, (len(batch), len(self.verified)))[:, ks]
             k = np.arange(len(self.verified))[None, ks]
-            tokens = batch * (verified + 1)
-            shape = StepShape(
-                decode_requests=batch,
-                decode_tokens=tokens,
-                decode_kv_tokens=batch * context,
-                decode_qk_tokens=tokens * context,
+            decoding = StepShape.decode(batch, k, context, verified)
+            shape = replace(
+                decoding,
                 prefill_requests=riding,
                 prefill_tokens=riding * self.prompt,
                 prefill_kv_tokens=riding * self.prompt,
                 prefill_qk_tokens=riding * self.prompt**2 / 2,
-                sampled_rows=tokens + riding,
+                sampled_rows=decoding.sampled_rows + riding,
                 draft_requests=batch + riding,
-                draft_k=k,
             )
             columns.append(model.step_seconds(shape).total_s)
         return np.concatenate(columns, axis=1)
