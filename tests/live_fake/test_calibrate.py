@@ -48,13 +48,13 @@ def test_the_first_requests_are_staggered_and_the_others_whole() -> None:
 def test_a_closed_loop_keeps_its_size_and_sends_prompts_that_no_cache_holds() -> None:
     with FakeServer(Engine(k=0, step_s=STEP_S)) as fake, Server(fake.url) as server:
         driver = Driver(server, server.info(), VOCABULARY, lambda: 0, 60.0)
-        (lap,) = driver.laps([Setting(3, 8, 12, rounds=1)], lambda _: None)
+        (lap,) = driver.laps([Setting(3, 8, 12, rounds=2)], lambda _: None)
         prompts = [one.prompt for one in fake.done]
         assert fake.most_running == 3
-    assert len(set(prompts)) == len(prompts) == 6
+    assert len(set(prompts)) == len(prompts) == 9
     assert {len(prompt) for prompt in prompts} == {8}
-    assert sorted(len(one.tokens) for one in fake.done) == [4, 8, 12, 12, 12, 12]
-    assert lap.window.grown("output_tokens") == 4 + 8 + 4 * 12
+    assert sorted(len(one.tokens) for one in fake.done) == [4, 8] + [12] * 7
+    assert lap.window.grown("output_tokens") == 4 + 8 + 7 * 12
     assert len(lap.tpot_s) >= 1
     assert (lap.tpot_s > STEP_S / 2).all()  # a token a step, which takes no less; a busy client sees it late
 

@@ -28,12 +28,15 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar
 
 from kplan.errors import InputError, KplanError
+from kplan.interrupts import shielded
 
 T = TypeVar("T")
 R = TypeVar("R")
 T_contra = TypeVar("T_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
+POLL_S = 0.2
+"""How long an interrupt may have to wait."""
 LOST = 3
 """Times that workers may be lost under the same tasks before the search gives up."""
 
@@ -138,9 +141,12 @@ class _LocalWorkers:
         while waiting or running:
             try:
                 while waiting:
-                    running[self._pool.submit(_run, waiting[0][1])] = waiting[0]
+                    with shielded():  # it starts processes
+                        running[self._pool.submit(_run, waiting[0][1])] = waiting[0]
                     del waiting[0]
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                with shielded():  # it holds the locks of all that run
+                    done = wait(running, POLL_S, FIRST_COMPLETED).done
+                for future in done:
                     result = future.result()
                     place, _ = running.pop(future)
                     added = more(place, result)

@@ -7,7 +7,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,10 +16,12 @@ from uuid import uuid4
 import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal._file import get_lock_file
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from kplan.errors import InputError
+from kplan.interrupts import shielded
 
 T = TypeVar("T")
 
@@ -106,7 +108,7 @@ def _journal(path: Path) -> optuna.storages.BaseStorage:
         raise InputError("--storage", str(path), "is a folder or device", "name a file")
     try:
         _mend(path)
-        return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+        return optuna.storages.JournalStorage(_Journal(str(path)))
     except OSError as error:
         raise InputError(
             "--storage", str(path), f"cannot be written ({error.strerror})", "name another file"
@@ -116,6 +118,19 @@ def _journal(path: Path) -> optuna.storages.BaseStorage:
             "--storage", str(path), f"is no journal of a study, or a damaged one ({error!r:.80})",
             "name another file",
         ) from None  # fmt: skip
+
+
+class _Journal(JournalFileBackend):
+    """One whose lock file no interrupt leaves behind: every coordinator would wait for it, ours too."""
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        with shielded():
+            super().append_logs(logs)
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        with shielded():
+            logs = list(super().read_logs(log_number_from))
+        yield from logs
 
 
 def _mend(path: Path) -> None:
@@ -130,14 +145,9 @@ def _mend(path: Path) -> None:
         first = json.loads(file.readline())
     if not isinstance(first, dict) or "op_code" not in first:
         raise ValueError("its first line is no record")
-    lock = JournalFileSymlinkLock(str(path))
-    lock.acquire()
-    try:
-        with path.open("rb+") as file:
-            whole = file.read()
-            file.truncate(whole.rfind(b"\n") + 1)
-    finally:
-        lock.release()
+    with shielded(), get_lock_file(JournalFileSymlinkLock(str(path))), path.open("rb+") as file:
+        whole = file.read()
+        file.truncate(whole.rfind(b"\n") + 1)
 
 
 def _rdb(url: str, attempts: int = 3) -> optuna.storages.BaseStorage:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 from kplan.errors import InfeasibleError, InputError
+from kplan.search.executor import open_workers
 from kplan.validate.judge import judge, merits
 from kplan.validate.predict import load_predictor
 from kplan.validate.table import JudgedTable, PublishedTable
@@ -27,21 +26,29 @@ def validate(
     """
     done: dict[str, JudgedTable] = {}
 
-    def tell(judged: JudgedTable) -> None:
+    def tell(judged: JudgedTable) -> Sequence[PublishedTable]:
         done[judged.table.name] = judged
         progress(f"{len(done)} of {len(tables)} tables: {judged.table.name}")
+        return ()
 
     progress(f"predicting {len(tables)} tables")
     if workers == 1 or len(tables) == 1:
         for table in tables:
             tell(validate_table(table))
     else:
-        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-            # the longest first, so that none is begun when the others have ended
-            longest = sorted(tables, key=lambda table: -len(table.rows))
-            for finished in as_completed([pool.submit(validate_table, table) for table in longest]):
-                tell(finished.result())
+        # the longest first, so that none is begun when the others have ended
+        longest = sorted(tables, key=lambda table: -len(table.rows))
+        with open_workers(_Tables(), workers) as pool:
+            pool.grow(longest, lambda _place, judged: tell(judged))
     return tuple(done[table.name] for table in tables)
+
+
+class _Tables:
+    """The job of workers: tables have nothing in common."""
+
+    def run(self, table: PublishedTable) -> JudgedTable:
+        """One table."""
+        return validate_table(table)
 
 
 def validate_table(table: PublishedTable) -> JudgedTable:
