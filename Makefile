@@ -20,7 +20,7 @@ as_flag  = --$(shell printf '%s' '$(1)' | tr 'A-Z_' 'a-z-')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup recommend test lint types imports unit notebooks test-live example-trace gpu bench lock clean
+.PHONY: help setup recommend test lint types imports unit notebooks test-live example-trace gpu bench docs lock clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ example-trace: setup ## record the trace that ships anew, on a real vLLM on the 
 
 bench: setup ## speed of the simulator, answers asserted too
 	$(BIN)/python -m pytest tests/bench --benchmark-only
+
+docs: setup ## build/api/index.html: the API, from the docstrings; opens with the network off
+	$(BIN)/python -W error docs/api/build.py --out build/api
 
 lock: ## renew requirements.lock from the newest versions that pyproject.toml allows
 	scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(PYTHON) -m venv $$scratch \

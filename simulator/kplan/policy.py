@@ -3,7 +3,7 @@
 A policy sees only what a server knows at that moment. It never sees future acceptance; the one exception
 is the oracle, which says so (``needs_future``) and can never be exported.
 
-A policy in ten lines::
+A policy in ten lines:
 
     class CalmAtLoad:
         def __init__(self, k: int = 3, calm_batch: int = 32) -> None:
@@ -13,7 +13,7 @@ A policy in ten lines::
             return self.k if step.batch <= self.calm_batch else 1
 
 The engine calls it once per step. A policy that is a table by batch size (``TablePolicy``), or a small
-automaton over arrays (``CompiledPolicy``), runs compiled, whole stretches without Python::
+automaton over arrays (``CompiledPolicy``), runs compiled, whole stretches without Python:
 
     def choose(state, step, seen, prices, k_each) -> int:
         return int(state[0, 0]) if step[BATCH] <= state[0, 1] else 1

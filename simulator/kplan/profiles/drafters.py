@@ -27,7 +27,7 @@ def load_drafter(proposer: str, model: Model, named: str | None = None) -> Draft
 
     Args:
         named: what the user names it by: a drafter YAML; for ``draft-model`` a model as in
-            :func:`~kplan.profiles.load_model`; for a head or a parallel drafter the Hugging Face repository
+            :func:`kplan.profiles.load_model`; for a head or a parallel drafter the Hugging Face repository
             or the folder that an engine loads.
 
     Raises:

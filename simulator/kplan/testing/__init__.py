@@ -1,6 +1,6 @@
 """The laws that every K-policy must keep, built in or a third party's.
 
-In a test of one's own::
+In a test of one's own:
 
     import pytest
     from kplan.testing import LAWS, Law
