@@ -14,7 +14,8 @@ from tests.report.test_report import Page
 EVIL = "<script>alert(1)</script>"
 
 
-def _found(truth: Truth) -> Verification:
+def found_on(truth: Truth) -> Verification:
+    """A verification on a made-up server, with what a page must not take for markup."""
     plan = ready()
     held = hold(plan, truth)
     return Verification(
@@ -32,7 +33,7 @@ def _found(truth: Truth) -> Verification:
 
 
 def test_the_page_says_what_is_off_and_why() -> None:
-    found = _found(Truth(shift=-1.0))
+    found = found_on(Truth(shift=-1.0))
     text = render_verification(found)
     page = Page(text)
     seen = " ".join(page.visible)
@@ -54,7 +55,7 @@ def test_the_page_says_what_is_off_and_why() -> None:
 
 
 def test_no_cause_is_shown_where_all_agrees() -> None:
-    found = dataclasses.replace(_found(Truth()), positions=())
+    found = dataclasses.replace(found_on(Truth()), positions=())
     page = Page(render_verification(found))
     assert "The same with the measured" not in " ".join(page.visible)
     assert set(page.figures) == {"chart-parity"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,15 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="module")
-def board() -> Told:
+@cache
+def made_board() -> Told:
+    """A small board that was really played."""
     return told(judge(play(make_scenario(SMALL), Asked(batches=(1, 4), rates=(4.0,), only=("fixed",)))))
+
+
+@pytest.fixture
+def board() -> Told:
+    return made_board()
 
 
 def test_the_figures_are_those_of_the_rows(board: Told) -> None:

@@ -77,7 +77,7 @@ def changes(plan: Plan) -> go.Figure | None:
     )
     set_rows(figure, names, "K (draft tokens)")
     figure.update_xaxes(type="category", categoryorder="array", categoryarray=columns, showgrid=False)
-    figure.update_yaxes(showgrid=False)
+    figure.update_yaxes(showgrid=False, ticks="")  # a tick beside a name reads as the dash of a cell
     return figure
 
 

@@ -17,7 +17,7 @@ from kplan.report.marks import (
     GREY,
     LEGEND,
     ORANGE,
-    PURPLE,
+    SKY,
     VERMILLION,
     error_bar,
     log_axis,
@@ -70,7 +70,7 @@ def split(plan: Plan) -> go.Figure | None:
         return None
     results, names = plan.policies, labels(plan.policies)
     figure = go.Figure()
-    for part, colour in (("verify", BLUE), ("draft", ORANGE), ("sampling", GREEN), ("overhead", PURPLE)):
+    for part, colour in (("verify", BLUE), ("draft", ORANGE), ("sampling", GREEN), ("overhead", SKY)):
         ms = [1e3 * getattr(result.split, f"{part}_s") for result in results]
         figure.add_bar(
             x=ms,

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from kplan.config.evidence import KMap
 from kplan.config.plan import Plan
-from kplan.report.marks import LEGEND, ink_on_shade, log_axis, shade
+from kplan.report.marks import LEGEND, VERMILLION, ink_on_shade, log_axis, shade
 from kplan.report.text import number
 
 
@@ -87,13 +87,13 @@ def _add_path(figure: go.Figure, plan: Plan) -> None:
     ]
     if len(path) > 1:
         unit = "" if swept is None else swept.unit
-        for line in (white, {"color": "#000000", "width": 2}):
+        for line in (white, {"color": VERMILLION, "width": 2}):
             figure.add_scatter(
                 x=[batch for batch, _, _ in path],
                 y=[context for _, context, _ in path],
                 mode="lines+markers",
                 line=line,
-                marker={"size": 7, "color": "#000000", "line": {"color": "#FFFFFF", "width": 1.5}},
+                marker={"size": 7, "color": VERMILLION, "line": {"color": "#FFFFFF", "width": 1.5}},
                 hovertext=[f"{number(load)} {unit}: batch {number(batch)}" for batch, _, load in path],
                 hoverinfo="text",
                 name="path as the load grows",

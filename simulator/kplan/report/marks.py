@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 from typing import Any
 
 import plotly.graph_objects as go
-from plotly.colors import sample_colorscale
+from plotly.colors import sample_colorscale, unlabel_rgb
 
 BLUE, ORANGE, GREEN, VERMILLION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, GREY = "#56B4E9", "#CC79A7", "#8A8F98"
@@ -22,8 +23,8 @@ LEGEND = {
 }
 _OTHERS = ((ORANGE, "dash", "square"), (GREEN, "dashdot", "triangle-up"), (VERMILLION, "longdash", "x"))
 _VIRIDIS = ("#FDE725", "#B5DE2B", "#6ECE58", "#35B779", "#1F9E89", "#26828E", "#31688E", "#3E4989")
-_DARK = 4
-"""Colours from here on bear white text."""
+_MIDDLE_LUMINANCE = 0.179
+"""Black and white contrast with it by as much."""
 TICKS = [step * 10**power for power in range(-3, 8) for step in (1, 2, 5)]
 """At 1, 2, 5 of every decade: a log axis of one decade would show two of its own."""
 
@@ -63,8 +64,13 @@ def shade(k: int, largest: int) -> str:
 
 
 def ink_on_shade(k: int, largest: int) -> str:
-    """A colour of text that reads on :func:`shade`."""
-    return "#000000" if k / max(largest, 1) * (len(_VIRIDIS) - 1) < _DARK else "#FFFFFF"
+    """Black or white: the one that reads better on :func:`shade` (WCAG 2.2: a contrast of at least 4.5)."""
+    linear = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in (one / 255 for one in unlabel_rgb(shade(k, largest)))
+    )
+    luminance = sum(map(mul, (0.2126, 0.7152, 0.0722), linear))
+    return "#000000" if luminance > _MIDDLE_LUMINANCE else "#FFFFFF"
 
 
 def error_bar(

@@ -1,0 +1,87 @@
+"""Every page of kplan on a light and on a dark screen, wide and narrow: its texts read, its charts fit in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from kplan.report import render_leaderboard, render_report
+from kplan.report.marks import ink_on_shade, shade
+from kplan.report.parity import render_parity
+from kplan.report.verify import render_verification
+from kplan.validate.load import load_tables
+from kplan.validate.run import validate
+from tests.dashboard.browser import Tab, chromium
+from tests.live_fake.test_verify_report import found_on
+from tests.live_fake.verified import Truth
+from tests.report.browser import CHROMIUM, NO_BROWSER
+from tests.report.pictures import pictured
+from tests.report.test_leaderboard import made_board
+from tests.report.theme import look
+
+PAGES: dict[str, Callable[[], str]] = {
+    "report": lambda: render_report(pictured()),
+    "leaderboard": lambda: render_leaderboard(made_board()),
+    "verify": lambda: render_verification(found_on(Truth(shift=-1.0))),
+    "validate": lambda: render_parity(validate(load_tables(["pr32374-off", "pr32374-dynamic"]))),
+}
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    if CHROMIUM is None:
+        pytest.skip(NO_BROWSER)
+    with chromium(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_reads_on_a_light_and_a_dark_screen(name: str, tab: Tab, tmp_path: Path) -> None:
+    page = tmp_path / f"{name}.html"
+    page.write_text(PAGES[name](), encoding="utf-8")
+    assert page.stat().st_size < 6e6
+    for scheme, width in product(("light", "dark"), (1280, 390)):
+        seen = look(tab, page, width, scheme)
+        assert (seen["failed"], seen["fetched"]) == ([], [])
+        assert seen["faint"] == [], scheme
+        assert seen["texts"] > 30
+        assert seen["inCharts"] > 10
+        assert seen["scroll"] <= width
+        if scheme == "dark":
+            assert seen["paper"] < 0.05
+            assert seen["white"] == []
+        else:
+            assert seen["paper"] > 0.9
+
+
+def test_the_look_sees_a_faint_text_a_white_ground_and_what_is_fetched(tab: Tab, tmp_path: Path) -> None:
+    html = render_report(pictured())
+    faults = ".xtitle { fill: #777 !important; } .main-svg { background: #fff !important; }"
+    page = tmp_path / "broken.html"
+    broken = html.replace("</style>", f"{faults}</style>", 1).replace("default-src 'none'; ", "", 1)
+    page.write_text(broken.replace("img-src data: blob:", "img-src *", 1).replace(
+        "<main>", '<main><img src="http://127.0.0.1:9/fetched.png" alt="">', 1
+    ))  # fmt: skip
+    seen = look(tab, page, 1280, "dark")
+    assert any(text.startswith("load (requests/s)") for text in seen["faint"])
+    assert "main-svg" in seen["white"]
+    assert seen["fetched"] == ["http://127.0.0.1:9/fetched.png"]
+
+
+@pytest.mark.parametrize("largest", range(1, 13))
+def test_a_number_on_a_coloured_cell_reads(largest: int) -> None:
+    for k in range(largest + 1):
+        ink = 0.0 if ink_on_shade(k, largest) == "#000000" else 1.0
+        ground = luminance(shade(k, largest))
+        assert (max(ink, ground) + 0.05) / (min(ink, ground) + 0.05) >= 4.5
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``rgb(r, g, b)`` by WCAG 2.2."""
+    parts = [float(one) / 255 for one in re.findall(r"[\d.]+", colour)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
