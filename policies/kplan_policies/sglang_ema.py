@@ -37,7 +37,7 @@ _FIRST: Final = 11  # ... and these, ascending, from here on
 class SglangEma(RulePolicy):
     """The rule of ``adaptive_spec_params.py`` in SGLang 0.5.23, decision for decision.
 
-    It knows nothing of overlap scheduling: the engine calls ``observe`` as late as the server would.
+    It knows nothing of overlap scheduling: the engine tells it of a step as late as the server would.
     SGLang counts the decode batch; ``step.batch`` and ``outcome.batch`` are taken for it.
 
     Args:

@@ -71,6 +71,19 @@ def test_what_is_no_run_is_one_line_and_writes_nothing(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def test_what_simulate_prints_is_told_from_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["simulate", "--qps", "1", "--workload", "gsm8k", "--policy", "fixed:1", "--requests", "20"]
+    assert run([*asked, "--replications", "1", "--json"]) == 0
+    file = tmp_path / "simulated.json"
+    file.write_text(capsys.readouterr().out, encoding="utf-8")
+    assert run(["report", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert "is one policy at one load, as kplan simulate --json prints it: no plan" in error
+    assert "ask the same with kplan recommend --out DIR" in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_the_file_that_is_read_is_not_written_over(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = folder / "plan.json"
     before = file.read_bytes()

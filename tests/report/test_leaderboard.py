@@ -52,6 +52,19 @@ def test_the_figures_are_those_of_the_rows(board: Told) -> None:
     assert "Predicted by simulation, not measured." in page.text
 
 
+def test_cells_of_several_workloads_are_written_in_ink_that_reads(board: Told) -> None:
+    rows = tuple(replace(one, workload=name) for name in ("gsm8k", "mtbench") for one in board.rows)
+    heat, written = Page(render_leaderboard(replace(board, rows=rows))).figures["chart-closed"]["data"]
+    assert heat["x"] == [["gsm8k, eagle3"] * 2 + ["mtbench, eagle3"] * 2, ["1", "4", "1", "4"]]
+    assert heat["zmax"] - 1 == pytest.approx(1 - heat["zmin"])
+    at = {(*place, name): i for i, (*place, name) in enumerate(zip(*written["x"], written["y"], strict=True))}
+    for name, line in zip(heat["y"], heat["z"], strict=True):
+        for group, load, speedup in zip(*heat["x"], line, strict=True):
+            i = at[group, load, name]
+            assert written["text"][i] == f"{speedup:.2f}"
+            assert written["textfont"]["color"][i] == ("#FFFFFF" if speedup > 1.5 else "#000000")
+
+
 def test_a_name_of_a_user_stays_text(board: Told) -> None:
     hostile = '</script><img src=x onerror="alert(1)">'
     rows = tuple(replace(one, workload=hostile) for one in board.rows)
@@ -78,4 +91,5 @@ def test_a_browser_draws_every_chart_with_the_network_off(board: Told, tmp_path:
     assert set(found["plots"]) == CHARTS
     assert found["empty"] == []
     assert found["scroll"] <= width
+    assert found["clashes"] == []
     assert found["cut"] == []

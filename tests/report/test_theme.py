@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kplan.report import render_leaderboard, render_report
-from kplan.report.marks import ink_on_shade, shade
+from kplan.report.marks import ink_on, shade
 from kplan.report.parity import render_parity
 from kplan.report.verify import render_verification
 from kplan.validate.load import load_tables
@@ -75,7 +75,7 @@ def test_the_look_sees_a_faint_text_a_white_ground_and_what_is_fetched(tab: Tab,
 @pytest.mark.parametrize("largest", range(1, 13))
 def test_a_number_on_a_coloured_cell_reads(largest: int) -> None:
     for k in range(largest + 1):
-        ink = 0.0 if ink_on_shade(k, largest) == "#000000" else 1.0
+        ink = 0.0 if ink_on(shade(k, largest)) == "#000000" else 1.0
         ground = luminance(shade(k, largest))
         assert (max(ink, ground) + 0.05) / (min(ink, ground) + 0.05) >= 4.5
 

@@ -72,5 +72,5 @@ def look(tab: Tab, page: Path, width: int, scheme: str) -> dict[str, Any]:
     tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     tab.open("about:blank", width, 900)
     tab.open(page.as_uri(), width, 900)
-    tab.wait("document.readyState === 'complete' && document.documentElement.dataset.drawn === 'true'")
+    tab.wait("document.documentElement?.dataset.drawn === 'true'")
     return {**tab.js(_LOOK), "failed": tab.failed[told:]}

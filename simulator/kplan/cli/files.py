@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,20 +25,35 @@ def read_plan(path: Path) -> Plan:
     """Read plan.json.
 
     Raises:
-        InputError: not there, truncated, or not a plan of this schema version.
+        InputError: not there, truncated, another schema version, or what ``kplan simulate`` printed.
     """
     check_readable("plan", path, MOST_BYTES)
     try:
-        plan = Plan.model_validate_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        plan = Plan.model_validate_json(text)
     except (OSError, UnicodeDecodeError) as err:
         raise InputError("plan", str(path), f"cannot be read ({err})", "check the path") from None
     except ValidationError as err:
+        if _is_of_simulate(text):
+            raise InputError(
+                "plan", str(path), "is one policy at one load, as kplan simulate --json prints it: no plan",
+                "ask the same with kplan recommend --out DIR",
+            ) from None  # fmt: skip
         fault = err.errors(include_url=False)[0]
         where = ".".join(str(part) for part in fault["loc"]) or "the file"
         raise InputError(
             "plan", str(path), f"{where}: {fault['msg']}", "write it anew with kplan recommend --out"
         ) from None
     return plan
+
+
+def _is_of_simulate(text: str) -> bool:
+    """Whether the text is what ``kplan simulate --json`` prints."""
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(record, dict) and record.keys() >= {"name", "tpot_ms", "mean_k", "k_share"}
 
 
 def write_out(plan: Plan, out: Path) -> Written:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from html import escape
 
 import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
 
 from kplan.report.document import Chart, document
-from kplan.report.marks import BLUE, GREY, set_rows
+from kplan.report.marks import BLUE, GREY, ink_on, set_rows
 from kplan.report.tables import html_table
 from kplan.report.text import DASH, number, short_names
 from kplan.search.board_rows import Row, Standing, Told
@@ -106,6 +107,7 @@ def _ranking(summary: Sequence[Standing]) -> go.Figure | None:
         ],
         hoverinfo="text",
         showlegend=False,
+        cliponaxis=False,
     )
     set_rows(figure, [name for name, _, _ in known], "mean share of the oracle's gain (1 = all)")
     return figure
@@ -123,24 +125,49 @@ def _heat_map(rows: Sequence[Row], summary: Sequence[Standing]) -> go.Figure | N
     names = short_names(policies)
     groups = [escape(f"{workload}, {proposer}") for workload, proposer, _ in cells]
     loads = [f"{load:g}" for _, _, load in cells]
+    spread = max(abs(row.speedup - 1) for row in rows if row.speedup is not None) or 1.0
     figure = go.Figure()
     figure.add_heatmap(
         x=[groups, loads] if len(set(groups)) > 1 else loads,
         y=names,
         z=[[None if one is None else one.speedup for one in line] for line in grid],
-        zmid=1,
+        zmin=1 - spread,
+        zmax=1 + spread,
         colorscale=[list(stop) for stop in _SLOWER_FASTER],
-        colorbar={"orientation": "h", "thickness": 12, "y": 1, "yanchor": "bottom", "x": 0.5},
+        showscale=len(cells) > _WRITTEN,
+        colorbar={"thickness": 12, "ticksuffix": "x"},
         xgap=2,
         ygap=2,
         hovertext=[[_hover(one) for one in line] for line in grid],
         hoverinfo="text",
         hoverongaps=True,
-        **({"texttemplate": "%{z:.2f}", "textfont": {"size": 10}} if len(cells) <= _WRITTEN else {}),
     )
+    if len(cells) <= _WRITTEN:
+        written = [
+            (i, name, one.speedup)
+            for name, line in zip(names, grid, strict=True)
+            for i, one in enumerate(line)
+            if one is not None and one.speedup is not None
+        ]
+        places = [loads[i] for i, _, _ in written]
+        figure.add_scatter(
+            x=[[groups[i] for i, _, _ in written], places] if len(set(groups)) > 1 else places,
+            y=[name for _, name, _ in written],
+            mode="text",
+            text=[f"{speedup:.2f}" for _, _, speedup in written],
+            textfont={"size": 10, "color": [_ink(speedup, spread) for _, _, speedup in written]},
+            hoverinfo="skip",
+            showlegend=False,
+        )
     set_rows(figure, names, "clients (closed loop)" if rows[0].kind == "closed" else "load (requests/s)")
     figure.update_xaxes(type="multicategory" if len(set(groups)) > 1 else "category")
     return figure
+
+
+def _ink(speedup: float, spread: float) -> str:
+    """The colour of text on a cell; the scale goes from ``1 - spread`` to ``1 + spread``."""
+    at = (speedup - 1 + spread) / (2 * spread)
+    return ink_on(str(sample_colorscale([list(stop) for stop in _SLOWER_FASTER], [at])[0]))
 
 
 def _hover(row: Row | None) -> str:

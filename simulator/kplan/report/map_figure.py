@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from kplan.config.evidence import KMap
 from kplan.config.plan import Plan
-from kplan.report.marks import LEGEND, VERMILLION, ink_on_shade, log_axis, shade
+from kplan.report.marks import LEGEND, VERMILLION, ink_on, log_axis, shade
 from kplan.report.text import number
 
 
@@ -63,7 +63,7 @@ def _name_region(figure: go.Figure, grid: KMap, k: int, largest: int) -> None:
             y=[place[1]],
             mode="text",
             text=[f"K = {k}"],
-            textfont={"color": ink_on_shade(k, largest), "size": 13},
+            textfont={"color": ink_on(shade(k, largest)), "size": 13},
             hoverinfo="skip",
             showlegend=False,
         )

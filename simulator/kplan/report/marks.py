@@ -63,11 +63,11 @@ def shade(k: int, largest: int) -> str:
     return str(sample_colorscale(list(_VIRIDIS), [k / max(largest, 1)])[0])
 
 
-def ink_on_shade(k: int, largest: int) -> str:
-    """Black or white: the one that reads better on :func:`shade` (WCAG 2.2: a contrast of at least 4.5)."""
+def ink_on(colour: str) -> str:
+    """Black or white: the one that reads better on ``rgb(r, g, b)`` (contrast of WCAG 2.2, at least 4.5)."""
     linear = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in (one / 255 for one in unlabel_rgb(shade(k, largest)))
+        for part in (one / 255 for one in unlabel_rgb(colour))
     )
     luminance = sum(map(mul, (0.2126, 0.7152, 0.0722), linear))
     return "#000000" if luminance > _MIDDLE_LUMINANCE else "#FFFFFF"
@@ -95,7 +95,7 @@ def set_rows(figure: go.Figure, names: Sequence[str], unit: str) -> None:
         type="category", categoryorder="array", categoryarray=list(names), autorange="reversed",
         automargin=True, ticksuffix=" ", range=None,
     )  # fmt: skip
-    figure.update_xaxes(title_text=unit, rangemode="tozero", automargin=True)
+    figure.update_xaxes(title={"text": unit, "standoff": 8}, rangemode="tozero", automargin=True)
     figure.update_layout(
         height=max(_LEAST_PX, _FRAME_PX + _ROW_PX * len(names)),
         legend=LEGEND,

@@ -9,11 +9,13 @@ import plotly.graph_objects as go
 
 from kplan.provenance import versions
 from kplan.report.document import Chart, document
-from kplan.report.marks import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+from kplan.report.marks import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, log_axis
 from kplan.report.tables import html_table
 from kplan.validate.table import JudgedRow, JudgedTable, Metric
 
 COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY)
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
+"""Five by six: that many tables of one metric are told apart, neighbours without colour too."""
 NEAR = 0.1
 """Half width of the marked corridor around perfect agreement."""
 UNITS = {
@@ -25,6 +27,8 @@ UNITS = {
     Metric.TOKENS_PER_S: ("Output tokens per second", "tokens/s"),
 }
 _FRAME_PX, _LEGEND_ROW_PX = 520, 22
+_SPAN = 5
+"""Figures that lie closer together than this factor need more ticks than 1, 2 and 5."""
 
 
 def render_parity(judged: Sequence[JudgedTable]) -> str:
@@ -72,9 +76,11 @@ def _figure(tables: Sequence[JudgedTable], unit: str) -> go.Figure:
             showlegend=False,
         )
     for number, one in enumerate(tables):
-        _points(figure, one, COLOURS[number % len(COLOURS)], unit)
-    figure.update_xaxes(type="log", title_text=f"measured ({unit})")
-    figure.update_yaxes(type="log", title_text=f"predicted ({unit})")
+        style = COLOURS[number % len(COLOURS)], SYMBOLS[number % len(SYMBOLS)]
+        _points(figure, one, style, unit)
+    axis = log_axis() if ends[1] > _SPAN * ends[0] else {"type": "log"}
+    figure.update_xaxes(**axis, title_text=f"measured ({unit})")
+    figure.update_yaxes(**axis, title_text=f"predicted ({unit})")
     legend_px = _LEGEND_ROW_PX * len(tables)
     figure.update_layout(
         height=_FRAME_PX + legend_px,
@@ -84,7 +90,8 @@ def _figure(tables: Sequence[JudgedTable], unit: str) -> go.Figure:
     return figure
 
 
-def _points(figure: go.Figure, judged: JudgedTable, colour: str, unit: str) -> None:
+def _points(figure: go.Figure, judged: JudgedTable, style: tuple[str, str], unit: str) -> None:
+    colour, symbol = style
     said = [row.prediction for row in judged.rows]
     figure.add_scatter(
         x=[row.row.measured for row in judged.rows],
@@ -103,7 +110,7 @@ def _points(figure: go.Figure, judged: JudgedTable, colour: str, unit: str) -> N
         marker={
             "size": 8,
             "color": colour,
-            "symbol": ["circle-open" if row.used_in_fit else "circle" for row in judged.rows],
+            "symbol": [f"{symbol}-open" if row.used_in_fit else symbol for row in judged.rows],
         },
         hovertext=[_hover(judged, row, unit) for row in judged.rows],
         hoverinfo="text",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from textwrap import wrap
 
 import plotly.graph_objects as go
 
@@ -11,14 +12,15 @@ from kplan.live.judge import Figure, Verdict
 from kplan.live.judge_words import suggestions, words
 from kplan.live.verify import Verification
 from kplan.report.document import Chart, document
-from kplan.report.marks import BLUE, GREEN, GREY, ORANGE, VERMILLION
+from kplan.report.marks import BLUE, GREEN, GREY, LEGEND, ORANGE, VERMILLION
 from kplan.report.tables import html_table
 from kplan.report.text import DASH, load, number
 
 COLOURS = {Verdict.AGREES: GREEN, Verdict.OFF: VERMILLION, Verdict.UNSURE: ORANGE}
+SYMBOLS = {Verdict.AGREES: "circle", Verdict.OFF: "x", Verdict.UNSURE: "diamond"}
 TAGS = {Verdict.AGREES: "measured", Verdict.OFF: "bad", Verdict.UNSURE: "assumed"}
 """Verdict -> the class of its tag in the page's style."""
-_ROW_PX, _FRAME_PX = 34, 150
+_ROW_PX, _FRAME_PX, _LABEL_CHARS = 34, 130, 24
 
 
 def render_verification(found: Verification) -> str:
@@ -134,18 +136,23 @@ def _parity(figures: Sequence[Figure]) -> go.Figure | None:
             error_x={"type": "data", "array": [one.half or 0.0 for _, one in those], "color": colour},
             mode="markers",
             name=str(verdict),
-            marker={"size": 10, "color": colour},
+            marker={"size": 10, "color": colour, "symbol": SYMBOLS[verdict]},
             hovertext=[_hover(one) for _, one in those],
             hoverinfo="text",
         )
     figure.update_yaxes(
-        tickvals=list(range(len(rows))), ticktext=[escape(one.kind.title) for one in rows], automargin=True
+        tickvals=list(range(len(rows))),
+        ticktext=[
+            "<br>".join(map(escape, wrap(one.kind.title, _LABEL_CHARS, break_on_hyphens=False)))
+            for one in rows
+        ],
+        automargin=True,
     )
     figure.update_xaxes(title_text="measured / predicted")
     figure.update_layout(
         height=_FRAME_PX + _ROW_PX * len(rows),
-        margin={"l": 20, "r": 20, "t": 20, "b": 60},
-        legend={"orientation": "h", "y": -0.25},
+        margin={"l": 8, "r": 16, "t": 44, "b": 48},
+        legend=LEGEND,
     )
     return figure
 
@@ -167,9 +174,7 @@ def _positions(pairs: Sequence[tuple[float, float]]) -> go.Figure | None:
         figure.add_bar(x=names, y=[pair[series] for pair in pairs], name=name, marker={"color": colour})
     figure.update_xaxes(title_text="position of the draft", type="category")
     figure.update_yaxes(title_text="share accepted", range=[0, 1], tickformat=".0%")
-    figure.update_layout(
-        height=360, margin={"l": 60, "r": 20, "t": 20, "b": 60}, legend={"orientation": "h", "y": -0.25}
-    )
+    figure.update_layout(height=360, margin={"l": 60, "r": 16, "t": 44, "b": 48}, legend=LEGEND)
     return figure
 
 
