@@ -85,7 +85,7 @@ def load_ladder(path: Path) -> dict[str, Any]:
 
 
 def parse_ladder(text: str, where: str = "the adaptive config") -> dict[str, Any]:
-    """The adaptive config in a JSON text.
+    """The adaptive config in a JSON text; an error calls it ``where``.
 
     Raises:
         ValueError: it is not a JSON object, or has a key twice.

@@ -125,3 +125,20 @@ def surface() -> Iterator[tuple[str, object, object]]:
 def test_all_that_is_public_says_what_it_is() -> None:
     untold = [name for name, found, _ in surface() if not (inspect.getdoc(found) or "").strip()]
     assert untold == []
+
+
+PLAIN = re.compile(r"(?:int|float|bool|str|Ints|F64|I64|NDArray)\b")
+
+
+def test_an_argument_that_its_type_does_not_explain_is_named() -> None:
+    """Numbers, flags, texts and arrays: each part of the name begins a word of the docstring."""
+    untold = []
+    for name, found, _ in surface():
+        for one in inspect.signature(found).parameters.values() if inspect.isfunction(found) else ():
+            if PLAIN.match(str(one.annotation)):
+                told = re.split(r"[\W_]+", (inspect.getdoc(found) or "").lower())
+                if not all(
+                    any(word.startswith(part) for word in told) for part in one.name.split("_") if part
+                ):
+                    untold.append(f"{name}({one.name})")
+    assert untold == []

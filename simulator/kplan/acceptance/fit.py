@@ -55,6 +55,10 @@ def fit(
     Loopy rows are left out unless ``keep_loopy``: a handful of them dominates every mean and no model fitted
     on some of them predicts the others.
 
+    Args:
+        classes: of requests, by how much of theirs is accepted.
+        regimes: between which a request moves as it goes on.
+
     Raises:
         InputError: the traces lack the proposer, or have fewer than 20 requests with a decode step.
     """

@@ -92,7 +92,7 @@ class TraceModel:
         return self.packed(acc, drafted, offsets)
 
     def key(self, seed: int) -> np.uint64:
-        """Key of all draws of the proposer."""
+        """Key of all draws of the proposer under ``seed``."""
         return np.uint64(stream(seed, "acceptance", self.proposer).integers(0, 2**64, dtype=np.uint64))
 
     def class_cumulative(self, lengths: NDArray[np.int64]) -> Floats:
@@ -116,7 +116,7 @@ class TraceModel:
     def packed(
         self, acc: NDArray[np.uint8], drafted: NDArray[np.uint8], offsets: NDArray[np.int64]
     ) -> ProposerTrace:
-        """The trace that the generated arrays are."""
+        """The trace of generated ``acc`` and ``drafted`` by position; ``offsets``: where requests begin."""
         return ProposerTrace(
             output_len=np.diff(offsets).astype(np.int32),
             offsets=offsets,

@@ -51,7 +51,7 @@ class ProposerTrace:
 
 
 def need_every_position(trace: ProposerTrace, what: str) -> None:
-    """Refuse a trace of which only the steps that a server took are known. Raises InputError."""
+    """Raise InputError for a trace of which only the steps of a server are known: ``what`` needs more."""
     if trace.seen is not None:
         known = f"{np.count_nonzero(trace.seen)} of {len(trace.seen)} positions known"
         fix = "fit a model with kplan traces fit, and give that"

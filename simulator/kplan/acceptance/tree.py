@@ -136,7 +136,7 @@ def _summed(
 def tree_model(
     model: TraceModel, proposer: str, tree: Tree, ratios: tuple[float, ...] = RANK_RATIOS
 ) -> TraceModel:
-    """The trace model of a head's tree, from the one of its chain.
+    """The trace model of a head's tree, called ``proposer``, from the one of its chain.
 
     In every cell of every state the hazard becomes the chance that one of the tree's branches there is right.
     What the model remembers from one position to the next, and how requests differ, stays the chain's. A step

@@ -162,7 +162,7 @@ class Scenario(Record):
 
 
 def check_one_proposer(proposer: str) -> None:
-    """Refuse proposers joined by ``+`` where an engine of today is to run the answer.
+    """Refuse a ``proposer`` that joins several by ``+`` where an engine of today is to run the answer.
 
     Raises:
         InputError: there are several.
@@ -190,6 +190,10 @@ SWITCHES = ("async_scheduling", "enforce_eager", "prefix_caching")
 
 def make_scenario(values: dict[str, Any], origin: str = "scenario") -> Scenario:
     """Validate ``values``; the first fault becomes one line that names the key, the value and the bound.
+
+    Args:
+        values: by field of :class:`Scenario`.
+        origin: what an error says they are from.
 
     Raises:
         InputError: unknown key, wrong type or out of range.

@@ -96,7 +96,7 @@ def new_requests(load: Load) -> Requests:
 
 
 def clients_of(concurrency: int, replicas: int, number: int) -> int:
-    """Clients of a closed loop that are bound to replica ``number``."""
+    """Of ``concurrency`` clients of a closed loop, those bound to replica ``number`` of ``replicas``."""
     return len(range(number, concurrency, replicas))
 
 

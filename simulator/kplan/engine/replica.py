@@ -158,7 +158,7 @@ class Replica:
         return self.machine.ended[: self.machine.counters[ENDED]]
 
     def offer(self, request: int, arrival_s: float) -> None:
-        """Hand it a request that arrives now; times must not decrease."""
+        """Hand it a request that arrives at ``arrival_s``, seconds of its clock, which must not decrease."""
         count = self.machine.counters
         self.records["arrival_s"][request] = arrival_s
         self.machine.source[count[KNOWN]] = request
@@ -214,7 +214,7 @@ class Replica:
         self.learn(decision, float(step_s))
 
     def decide(self, batch: int) -> Decision:
-        """What the policy makes of the step that is built."""
+        """What the policy makes of the step that is built, of ``batch`` decoding requests."""
         if self._table is not None and self._mode == kernel.BY_TABLE:
             idle = self.limits.k_now and self.machine.counters[DECODES] == 0
             k = 0 if idle else int(self._table[batch])
@@ -232,7 +232,7 @@ class Replica:
         return Decision(k, each, batch, decode_rows, request, had, teaches=not alone)
 
     def learn(self, decision: Decision, step_s: float) -> None:
-        """Let the policy observe the step that was run, as late as the engine would."""
+        """Let the policy observe the step that was run in ``step_s`` seconds, as late as the engine would."""
         if not decision.teaches:
             return
         rows = self.machine.rows

@@ -51,12 +51,12 @@ class Route(Protocol):
 
 
 def round_robin(outstanding: I64, turn: int) -> int:
-    """Each server in turn."""
+    """Each server in turn, whatever is ``outstanding``."""
     return turn % len(outstanding)
 
 
 def least_outstanding(outstanding: I64, turn: int) -> int:
-    """The server with the fewest unfinished requests; of several, the next in turn."""
+    """The server with the fewest ``outstanding`` (unfinished) requests; of several, the next in turn."""
     turned = np.roll(outstanding, -(turn % len(outstanding)))
     return (int(np.argmin(turned)) + turn) % len(outstanding)
 
@@ -98,6 +98,8 @@ def serve_apart(
         limits: one per replica (the measured windows differ).
         policy: makes a fresh policy per replica; replicas do not share state.
         replicas: that the load was dealt to, when not all of them are simulated.
+        observe_lag: steps by which a policy hears of one later than it ended.
+        compiled: False runs the policy in Python, step by step, to the same bytes.
         record: is given the number of a replica and some of its STEP records.
     """
     requests = new_requests(load)
@@ -133,6 +135,7 @@ def serve_routed(
     Args:
         limits: of one replica; its window counts the requests of the whole load.
         ranks: data-parallel ranks per replica, which step together. The router sees ranks.
+        observe_lag, compiled: see :func:`serve_apart`.
     """
     requests = new_requests(load)
     bounds = limits._replace(window_from=NEVER, window_to=NEVER, closed=False)

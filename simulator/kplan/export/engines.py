@@ -118,7 +118,7 @@ ENGINES: Mapping[str, EngineVersion] = MappingProxyType({one.name: one for one i
 
 
 def release_of(name: str, version: str) -> EngineVersion:
-    """The release of an engine that a user asks for.
+    """The release ``version`` of the engine ``name`` that a user asks for.
 
     Raises:
         InputError: an engine or a release whose rules are not known.

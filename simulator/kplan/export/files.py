@@ -89,7 +89,7 @@ def write_plan(
 def write_exports(
     plan: Plan, exports: Exports, out_dir: Path, *, report_html: str | None = None
 ) -> list[Path]:
-    """As :func:`write_plan`, from exports that were made before. Raises InputError when it cannot write."""
+    """As :func:`write_plan`, from exports made before and ``report_html``, if any. Raises InputError."""
     texts = {PLAN_FILE: plan_json(plan), **exports.files}
     if report_html is not None:
         texts[REPORT_FILE] = report_html

@@ -86,6 +86,10 @@ def source_of_file(path: Path, engine: str | None) -> Source:
 def source_of_command(command: str, engine: str | None) -> Source:
     """The options of ``vllm serve MODEL --...`` or ``python -m sglang.launch_server --...``.
 
+    Args:
+        command: the whole line.
+        engine: whose options these are; None: as the line begins.
+
     Raises:
         InputError: too long, unbalanced quotes, no such start, or a ``--config`` that cannot be read.
     """

@@ -95,7 +95,10 @@ class LatencyModel:
         self._priced: tuple[tuple[int, int, int], StepCost] | None = None  # tables of the last grid
 
     def compile(self, max_tokens: int, max_seqs: int, max_k: int) -> StepCost:
-        """Tables for steps of up to these sizes; larger steps are priced along the last slope."""
+        """Tables for steps of up to ``max_tokens``, ``max_seqs`` requests and K = ``max_k``.
+
+        Larger steps are priced along the last slope.
+        """
         setup = Setup(self.hardware, self.model, self.drafter, self.calibration, self.tp, self.traits)
         return step_cost(setup, max_tokens, max_seqs, max_k)
 
@@ -128,7 +131,11 @@ class LatencyModel:
     def kv_capacity_tokens(
         self, gpu_memory_utilization: float = 0.9, max_num_batched_tokens: int = 8192
     ) -> int:
-        """Tokens of KV cache that fit; InfeasibleError, naming a TP that would do, when weights do not."""
+        """Tokens of KV cache that fit in ``gpu_memory_utilization`` (0..1) of the memory.
+
+        A step of ``max_num_batched_tokens`` has its room beside them. Raises InfeasibleError, naming a TP
+        that would do, when the weights do not fit.
+        """
         if not 0.0 < gpu_memory_utilization <= 1.0:
             raise InputError("gpu_memory_utilization", gpu_memory_utilization, "must be in (0, 1]")
         return kv_capacity_tokens(

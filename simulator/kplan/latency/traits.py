@@ -43,7 +43,8 @@ def engine_traits(
     """Traits of ``engine`` when it serves with ``drafter`` (None: speculation off) and K up to ``max_k``.
 
     vLLM captures token counts up to min(max_num_seqs x (1 + K) x 2, its largest size), and n x (1 + K) for
-    every K of a table. An engine that captures by requests gets n x (1 + max_k) and n tokens (K = 0).
+    every K of a table (``dynamic_table``). An engine that captures by requests gets n x (1 + max_k) and n
+    tokens (K = 0).
     """
     k = 0 if drafter is None else max_k
     graphs = engine.graphs

@@ -90,7 +90,7 @@ class Snapshot:
     series: Mapping[str, Mapping[Labels, float]]
 
     def has(self, figure: str) -> bool:
-        """Whether the server counts it at all."""
+        """Whether the server counts ``figure`` at all."""
         return NAMES[self.engine].get(figure) in self.series
 
     def total(self, figure: str) -> float:
@@ -184,16 +184,16 @@ class Window:
                 )
 
     def has(self, figure: str) -> bool:
-        """Whether the server counts it at all."""
+        """Whether the server counts ``figure`` at all."""
         return self.after.has(figure)
 
     def grown(self, figure: str) -> float:
-        """By how much a counter grew (a series that is new started at 0). Raises InputError when missing."""
+        """By how much ``figure`` grew (a series that is new started at 0). Raises InputError when missing."""
         before = self.before.total(figure) if self.before.has(figure) else 0.0
         return self.after.total(figure) - before
 
     def grown_by_position(self, figure: str) -> dict[int, float]:
-        """The same by the label ``position``, in its order."""
+        """The same of ``figure`` by the label ``position``, in its order."""
         before = self.before.by_position(figure) if self.before.has(figure) else {}
         return {at: value - before.get(at, 0.0) for at, value in self.after.by_position(figure).items()}
 

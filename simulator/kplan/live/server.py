@@ -130,11 +130,11 @@ class Server:
         return version[:60] if isinstance(version, str) else ""
 
     def metrics(self, engine: str) -> Snapshot:
-        """What it counted so far. Raises InputError when it does not tell."""
+        """What it counted so far, under the names of ``engine``. Raises InputError when it does not tell."""
         return read_metrics(self.text("/metrics"), engine)
 
     def settled_metrics(self, engine: str) -> Snapshot:
-        """The counters once two looks show the same: engines count a step a moment after they send it.
+        """The counters of ``engine`` once two looks show the same: a step is counted after it is sent.
 
         Where others keep the server busy, the last look after a few seconds. Raises InputError.
         """
@@ -155,7 +155,7 @@ class Server:
         return self._ask("GET", path, None).decode("utf-8", "replace")
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """The JSON that answers ``body``. Raises InputError."""
+        """The JSON that answers ``body`` at ``path``. Raises InputError."""
         return self._parsed(path, self._ask("POST", path, body))
 
     def _parsed(self, path: str, answer: bytes) -> Any:

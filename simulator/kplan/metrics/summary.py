@@ -28,7 +28,7 @@ F64 = NDArray[np.float64]
 
 
 def stat_ms(runs: Sequence[Measured], field: str) -> Stat | None:
-    """Mean, percentiles and the 95% interval of the mean of ``ttft_s`` or ``tpot_s``, in ms."""
+    """Mean, percentiles and the 95% interval of the mean of a ``field``, ``ttft_s`` or ``tpot_s``, in ms."""
     samples = [getattr(run, field) * 1e3 for run in runs]
     pooled = np.concatenate(samples)
     pooled = pooled[np.isfinite(pooled)]
@@ -45,13 +45,13 @@ def stat_ms(runs: Sequence[Measured], field: str) -> Stat | None:
 
 
 def mean_interval(values: F64, center: float | None = None) -> tuple[float, float] | None:
-    """As :func:`interval`, of a mean that is never negative."""
+    """As :func:`interval` of ``values`` around ``center``, for a mean that is never negative."""
     found = interval(values, center)
     return None if found is None else (max(found[0], 0.0), found[1])
 
 
 def interval(values: F64, center: float | None = None) -> tuple[float, float] | None:
-    """Student's 95% interval of a mean over independent replications, around ``center``.
+    """Student's 95% interval of the mean of ``values``, one a replication, around ``center``.
 
     None with fewer than two: a run says nothing of its own spread, since its requests share their batches
     (blocks of one run, taken for independent, held the true mean in 37% to 90% of the cases).
@@ -65,12 +65,12 @@ def interval(values: F64, center: float | None = None) -> tuple[float, float] | 
 
 
 def attainment(run: Measured, tpot_s: float | None, ttft_s: float | None) -> float:
-    """Share of the window's requests that met every SLO given."""
+    """Share of the window's requests that met every SLO given: ``tpot_s``, ``ttft_s`` in seconds."""
     return float(_good(run.ttft_s, run.tpot_s, tpot_s, ttft_s).mean()) if len(run.ttft_s) else 0.0
 
 
 def goodput_qps(run: Measured, tpot_s: float | None, ttft_s: float | None) -> float:
-    """Requests per second that finished and met every SLO given (all that finished, without one)."""
+    """Requests per second that finished and met the SLOs given (else all): ``tpot_s``, ``ttft_s``."""
     ttft, tpot, share = run.done.T
     return float(share[_good(ttft, tpot, tpot_s, ttft_s)].sum())
 
@@ -85,12 +85,12 @@ def _good(ttft: F64, tpot: F64, tpot_s: float | None, ttft_s: float | None) -> N
 
 
 def total(runs: Sequence[Measured], index: int) -> float:
-    """One window sum over all replications."""
+    """One window sum, of column ``index``, over all replications."""
     return float(sum(run.sums[index] for run in runs))
 
 
 def ratio(runs: Sequence[Measured], top: int, bottom: int) -> float:
-    """Quotient of two window sums, 0 when the denominator is empty."""
+    """Quotient of two window sums, of column ``top`` over ``bottom``; 0 where that sums to 0."""
     below = total(runs, bottom)
     return total(runs, top) / below if below else 0.0
 

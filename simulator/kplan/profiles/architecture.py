@@ -188,11 +188,11 @@ class Decoder:
         )
 
     def head_matmul(self, tp: int = 1) -> Matmul:
-        """The LM head of one rank."""
+        """The LM head of one rank of ``tp``."""
         return Matmul(self.vocab // tp, self.hidden, quantized=False)
 
     def matmuls(self, tp: int = 1) -> Iterator[tuple[int, Matmul]]:
-        """(copies in the whole stack, matrix) of every matrix of one rank, routed experts included."""
+        """(copies in the stack, matrix) of every matrix of one rank of ``tp``, routed experts included."""
         for block in self.blocks(tp):
             for matmul in block.matmuls:
                 yield block.layers, matmul
@@ -222,17 +222,17 @@ class Decoder:
         return held + self.norm_params * Dtype.BF16.bytes
 
     def kv_heads_per_rank(self, tp: int) -> int:
-        """KV heads held by one rank; heads are replicated when there are fewer than ranks."""
+        """KV heads held by one rank of ``tp``; heads are replicated when there are fewer than ranks."""
         return max(1, self.kv_heads // tp)
 
     def layer_kv_values(self, tp: int = 1) -> int:
-        """Numbers that one token adds to the KV cache of one layer on one rank (MLA: on every rank alike)."""
+        """Numbers that one token adds to one layer's KV cache on one rank of ``tp`` (MLA: on each alike)."""
         if self.latent is not None:
             return self.latent.kv_rank + self.latent.rope_dim
         return 2 * self.kv_heads_per_rank(tp) * self.head_dim
 
     def kv_values_per_token(self, tp: int = 1) -> int:
-        """Numbers that one token adds to the KV cache of one rank.
+        """Numbers that one token adds to the KV cache of one rank of ``tp``.
 
         Layers with a sliding window count in full, as an engine without a hybrid cache manager stores them.
         """

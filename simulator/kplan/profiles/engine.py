@@ -92,7 +92,7 @@ class EngineProfile:
     small_tier_hardware: frozenset[str] = frozenset()
 
     def limits(self, hardware: Hardware, *, drafting: bool) -> tuple[int, int]:
-        """Default (max_num_batched_tokens, max_num_seqs) on this GPU, with or without speculation."""
+        """Default (max_num_batched_tokens, max_num_seqs) on this GPU; ``drafting``: with speculation."""
         memory_gb = hardware.memory_bytes.value / GB
         fitting = [tier for tier in self.tiers if memory_gb >= tier.min_memory_gb]
         if hardware.name in self.small_tier_hardware:

@@ -69,7 +69,7 @@ class Drawn:
         )
 
     def load(self, rate: float | None, concurrency: int | None, *, mixed: bool = False) -> Load:
-        """The requests at ``rate`` per second, or sent by so many clients.
+        """The requests at ``rate`` per second, or sent by ``concurrency`` clients.
 
         Args:
             mixed: with all proposers that there are, else with the last alone.
@@ -94,7 +94,9 @@ class Drawn:
 
 def draw_requests(setup: Setup, n: int, seed: int, stretch: float = 1.0) -> Drawn:
     """Draw ``n`` requests: the first of the log with an acceptance for each, or the recorded rows or the
-    generated pool, shuffled, turn after turn."""
+    generated pool, shuffled, turn after turn. They follow from ``seed``; ``stretch`` is told on, see
+    :class:`Drawn`.
+    """
     if setup.log is not None:
         return _replayed(setup, setup.log.first(min(n, len(setup.log))), seed)
     scenario = setup.scenario

@@ -103,6 +103,7 @@ class Recorder:
         Rows stream: what is held is one replication's requests and some 65,536 steps per replica.
 
         Args:
+            replicas: servers that the load is dealt to.
             about: more for run.json.
 
         Raises:

@@ -75,6 +75,9 @@ def run_fleet(
     A replica is one server, or as many as it has ranks that step on their own.
 
     Args:
+        qps: requests per second of an open loop; None: the load of ``setup``.
+        replicas: servers that the load is dealt to.
+        compiled: False runs the policy in Python, step by step, to the same bytes.
         whole: measure every request, warm-up and drain included, as a load generator does.
     """
     rate = setup.rate if qps is None else qps

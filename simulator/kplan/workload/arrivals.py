@@ -24,7 +24,7 @@ def poisson(rate: float, n: int, seed: int) -> NDArray[np.float64]:
 def gamma(rate: float, n: int, seed: int, burstiness: float) -> NDArray[np.float64]:
     """Arrivals with gamma gaps, as ``vllm bench serve --burstiness``: 1 is Poisson, below 1 is burstier.
 
-    Gaps have mean 1 / rate and squared coefficient of variation 1 / burstiness.
+    Gaps have mean 1 / rate (s) and squared coefficient of variation 1 / burstiness; ``seed`` draws them.
 
     Raises:
         InputError: rate or burstiness not positive and finite, or n < 1.
@@ -53,8 +53,8 @@ def ramp(rate_from: float, rate_to: float, n: int, seed: int) -> NDArray[np.floa
 
     The ramp takes T = 2 n / (rate_from + rate_to) seconds, in which n requests are expected; those that come
     later come at ``rate_to``. The integrated rate rate_from t + (rate_to - rate_from) t^2 / (2 T) is inverted
-    at the times of a Poisson process of rate 1 (those of :func:`poisson`), which is exact. Times scale with
-    1 / rate when both rates are scaled.
+    at the times of a Poisson process of rate 1 (those of :func:`poisson` for ``seed``), which is exact. Times
+    scale with 1 / rate when both rates are scaled.
 
     Raises:
         InputError: a rate not positive and finite, or n < 1.
@@ -70,7 +70,9 @@ def ramp(rate_from: float, rate_to: float, n: int, seed: int) -> NDArray[np.floa
 
 
 def think_times(mean_s: float, n: int, seed: int) -> NDArray[np.float64]:
-    """(n,) exponential pauses in seconds, request i's the same for every n > i and proportional to the mean.
+    """(n,) exponential pauses in seconds; under a ``seed`` request i's is the same for every n > i.
+
+    They are proportional to ``mean_s``.
 
     Raises:
         InputError: mean_s negative or not finite, or n < 1.

@@ -33,7 +33,7 @@ class Lengths:
     provenance: Provenance
 
     def sample(self, seed: int, n: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """(n,) prompt and (n,) output lengths; request i's are the same for every n > i.
+        """(n,) prompt and (n,) output lengths; request i's are the same for every n > i under one ``seed``.
 
         Raises:
             InputError: n < 1.
@@ -54,7 +54,7 @@ class Lengths:
 def fit_lengths(
     prompt_len: NDArray[np.int32], output_len: NDArray[np.int32], provenance: Provenance
 ) -> Lengths:
-    """Fit the quantile tables and the rank correlation on (n,) lengths.
+    """Fit the quantile tables and the rank correlation on (n,) prompt and output lengths.
 
     Raises:
         InputError: fewer than 20 requests.

@@ -84,7 +84,7 @@ def available_workloads() -> list[WorkloadLine]:
 
 
 def load_workload(name_or_path: str | Path) -> Workload:
-    """A shipped workload by name, or the YAML file of a user's own.
+    """A shipped workload by name, or a user's own by the path of its YAML file.
 
     Raises:
         InputError: unknown name, no such file, or a value out of its bounds (which is named).

@@ -86,7 +86,7 @@ class Workload:
         return load_model(self.models[proposer])
 
     def joint(self, proposer: str) -> JointModel:
-        """The models of the proposers that the name joins with ``+``, to be generated together.
+        """The models of the proposers that ``proposer`` joins with ``+``, to be generated together.
 
         Of three or more, those depend on each other that were fitted with the one most others were.
 
@@ -112,7 +112,7 @@ class Workload:
         return {**found, **joint.provenances, "lengths": self.lengths.provenance}
 
     def sample_lengths(self, seed: int, n: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """(n,) prompt and (n,) output lengths; request i's do not depend on n."""
+        """(n,) prompt and (n,) output lengths; request i's depend on ``seed``, not on n."""
         return self.lengths.sample(seed, n)
 
     def traces(
@@ -124,8 +124,9 @@ class Workload:
         prompt_tokens: int | None = None,
         output_tokens: int | None = None,
     ) -> TraceSet:
-        """Generate ``n`` requests. Constant lengths, where given, replace the sampled ones.
+        """Generate ``n`` requests from ``seed``.
 
+        ``prompt_tokens`` and ``output_tokens``, where given, are the lengths in place of sampled ones.
         A name that joins proposers with ``+`` gives the traces of all of them at the same positions.
 
         Raises:
