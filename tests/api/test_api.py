@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from html import unescape
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ import pytest
 import kplan
 import kplan_policies
 from docs.api.build import PARTS
+from tests.dashboard.browser import chromium
+from tests.report.browser import CHROMIUM, NO_BROWSER
+from tests.report.theme import look
 
 MODULES = [name for part in PARTS for name in part.modules]
 INTERNAL = {
@@ -102,6 +106,21 @@ def test_a_role_is_a_link_and_a_section_a_list(pages: dict[str, str]) -> None:
     )
     assert re.search(raises, pages["kplan/acceptance.html"])
     assert "NDArray[float64]" in re.sub(r"<[^>]+>", "", pages["kplan/latency.html"])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
+def test_a_page_reads_light_and_dark_wide_and_narrow(pages: dict[str, str], tmp_path: Path) -> None:
+    for name, html in pages.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(html)
+    with chromium(tmp_path / "profile") as tab:
+        for name in ("index.html", "kplan/policy.html", "kplan/simulate.html", "kplan_policies/table.html"):
+            for scheme, width in product(("light", "dark"), (1280, 390)):
+                seen = look(tab, tmp_path / name, width, scheme, "document.readyState === 'complete'")
+                assert (seen["failed"], seen["fetched"], seen["faint"]) == ([], [], []), (name, scheme)
+                assert seen["texts"] > 50
+                assert seen["scroll"] <= width
+                assert (seen["paper"] < 0.05) == (scheme == "dark")
 
 
 def surface() -> Iterator[tuple[str, object, object]]:

@@ -59,8 +59,14 @@ _LOOK = r"""
 """
 
 
-def look(tab: Tab, page: Path, width: int, scheme: str) -> dict[str, Any]:
+DRAWN = "document.documentElement?.dataset.drawn === 'true'"
+
+
+def look(tab: Tab, page: Path, width: int, scheme: str, ready: str = DRAWN) -> dict[str, Any]:
     """How the page looks at ``width`` pixels under ``prefers-color-scheme: scheme``.
+
+    Args:
+        ready: JavaScript that is true once the page is whole.
 
     Returns:
         texts, inCharts: how many were read, and how many of them in charts; faint: those whose contrast with
@@ -72,5 +78,5 @@ def look(tab: Tab, page: Path, width: int, scheme: str) -> dict[str, Any]:
     tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     tab.open("about:blank", width, 900)
     tab.open(page.as_uri(), width, 900)
-    tab.wait("document.documentElement?.dataset.drawn === 'true'")
+    tab.wait(ready)
     return {**tab.js(_LOOK), "failed": tab.failed[told:]}
