@@ -224,6 +224,16 @@ def test_other_loads_are_drawn_with_intervals_up_to_saturation(page: Page) -> No
     assert marked == [64.0, 64.0]
 
 
+def test_lines_that_do_not_cross_are_said_not_to() -> None:
+    swept = evidence().sweep
+    assert swept is not None
+    told = "Neither the recommended line nor that of no speculation crosses another on every replication."
+    apart = evidence(sweep=swept.model_copy(update={"crossings": ()}))
+    assert told in Page(render_report(pictured(evidence=apart))).text
+    alone = evidence(sweep=swept.model_copy(update={"crossings": (), "curves": swept.curves[:1]}))
+    assert told not in Page(render_report(pictured(evidence=alone))).text
+
+
 def test_what_would_change_the_answer_is_said_and_drawn(page: Page) -> None:
     assert "acceptance -20%: K = 2 is best; the answer is 9.6% slower." in page.text
     assert "context 4x: no K sustains the load on these replicas." in page.text

@@ -69,7 +69,7 @@ def sweep(plan: Plan) -> go.Figure | None:
             mode="markers",
             name="crossing",
             marker={"symbol": "circle-open", "size": 16, "color": GREY, "line": {"width": 2.5}},
-            hovertext=[crossing_words(one, swept.unit) for one, _ in told],
+            hovertext=[_crossing(one, swept.unit) for one, _ in told],
             hoverinfo="text",
             row=1,
             col=1,
@@ -88,8 +88,16 @@ def sweep(plan: Plan) -> go.Figure | None:
     return figure
 
 
-def crossing_words(one: Crossing, unit: str) -> str:
-    """Which policy is faster on which side of a crossing, as HTML-safe text."""
+def crossing_words(swept: Sweep) -> tuple[str, ...]:
+    """Which policy is faster on which side of each crossing, or that there is none, as HTML-safe text."""
+    if not swept.crossings and len(swept.curves) > 1:
+        return (
+            "Neither the recommended line nor that of no speculation crosses another on every replication.",
+        )
+    return tuple(_crossing(one, swept.unit) for one in swept.crossings)
+
+
+def _crossing(one: Crossing, unit: str) -> str:
     ends = "" if one.ci95 is None else f" (95% {number(one.ci95[0])} to {number(one.ci95[1])})"
     below, above = short_names([one.below, one.above])
     return f"{below} is faster below {number(one.load)} {escape(unit)}{ends}, {above} above."

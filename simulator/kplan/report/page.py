@@ -56,7 +56,7 @@ def _load_charts(plan: Plan) -> list[Chart]:
             "replications. A line of TPOT ends where its queue would grow without end; hollow: what is "
             "sustained there.",
             load_figures.sweep(plan),
-            tuple(load_figures.crossing_words(one, swept.unit) for one in swept.crossings) if swept else (),
+            load_figures.crossing_words(swept) if swept else (),
         ),
         Chart(
             "chart-changes",
