@@ -9,7 +9,7 @@ from typing import Any
 
 from dash import ClientsideFunction, Dash, Input, Output, ctx, no_update
 from dash import State as Held
-from dash.exceptions import DashException
+from dash.exceptions import DashException, PreventUpdate
 from flask import Flask, Response, request
 
 from kplan.dashboard import charts, page
@@ -154,34 +154,40 @@ def _wire(app: Dash, answers: Answers) -> None:
         Output("answer", "children"),
         Output("heading", "children"),
         Output("evidence", "hidden"),
-        Output("tpot", "figure"),
-        Output("map", "figure"),
-        Output("policies", "children"),
-        Output("rests-on", "children"),
         Output("files", "children"),
+        Output("shown", "data"),
         Input("ask", "data"),
         Input("done", "data"),
         prevent_initial_call=True,
     )
     def answer(ask: str | None, _: object) -> tuple[Any, ...]:
-        """The answer to the controls, or why there is none."""
+        """The answer to the controls, or why there is none; what it rests on is drawn after it."""
         try:
             state = _asked(ask)
             look = answers.look(state, request.headers.get(PAGE_HEADER))
         except (InputError, InfeasibleError) as error:
-            nothing = (no_update,) * 5
-            return (page.refusal(str(error)), "What K at this load?", True, *nothing)
+            return page.refusal(str(error)), "What K at this load?", True, no_update, None
+        query = state.query()
+        shown = {"query": query, "full": look.full}
+        return page.answer(look), f"What K at {state.load}?", False, page.files(look, query), shown
+
+    @app.callback(
+        Output("tpot", "figure"),
+        Output("map", "figure"),
+        Output("policies", "children"),
+        Output("rests-on", "children"),
+        Input("shown", "data"),
+        prevent_initial_call=True,
+    )
+    def draw(shown: object) -> tuple[Any, ...]:
+        """What the answer that is shown rests on."""
+        query = shown.get("query") if isinstance(shown, dict) else None
+        try:
+            look = answers.look(_asked(query))  # of no page: a newer question of it may wait
+        except (InputError, InfeasibleError):  # the answer says why
+            raise PreventUpdate from None
         plan = look.plan
-        return (
-            page.answer(look),
-            f"What K at {state.load}?",
-            False,
-            charts.tpot(plan),
-            charts.k_map(look.map, look.at),
-            page.policies(plan),
-            page.rests_on(plan),
-            page.files(look, state.query()),
-        )
+        return charts.tpot(plan), charts.k_map(look.map, look.at), page.policies(plan), page.rests_on(plan)
 
     @app.callback(
         Output("progress", "children"),

@@ -30,8 +30,6 @@ POOL_TOKENS = 3_000_000
 """Output tokens of the distinct requests of all replications together, about."""
 FEWEST_POOL = 512
 """Distinct requests: at least."""
-_ROOM = 1.5
-"""Seats filled to find the sustained rate, against what the KV cache holds of mean requests."""
 _LEFT_OUT = frozenset(("goodput", "oracle"))
 """Candidates that no engine runs: the whole ``recommend`` has them."""
 
@@ -121,8 +119,7 @@ class Bases:
         )
         check_room(setup, specs)
         able = tuple(spec for spec in specs if runnable(setup, spec))
-        full = _filled(setup)
-        found = at_once(lambda spec: sustained(full, spec, [sample]), specs)
+        found = at_once(lambda spec: sustained(setup, spec, [sample]), specs)
         limits = {spec.text: limit for spec, limit in zip(specs, found, strict=True)}
         return Base(setup, sample, curve, table, specs, able, limits)
 
@@ -164,16 +161,6 @@ def first_state(files: Files) -> State:
 def _acceptance_of(setup: Setup, key: State) -> tuple[object, ...]:
     """What the acceptance model depends on: a tree's, on the model's drafter too."""
     return key.workload, key.proposer, key.model if setup.drafter.tree is not None else ""
-
-
-def _filled(setup: Setup) -> Setup:
-    """``setup`` with no more seats than its KV cache fills, and some: fewer requests then fill it."""
-    most = int(np.ceil(_ROOM * max(setup.kv_tokens, setup.kv_tokens_off) / setup.lengths.context))
-    return replace(
-        setup,
-        max_num_seqs=min(setup.max_num_seqs, most),
-        max_num_seqs_off=min(setup.max_num_seqs_off, most),
-    )
 
 
 def at_once(run: Callable[[A], B], over: Iterable[A]) -> list[B]:

@@ -86,7 +86,7 @@ def _marks(knob: Knob, ends: dict[str, Any]) -> dict[Any, str]:
     decades = range(math.ceil(math.log10(knob.low)), math.floor(math.log10(knob.high)) + 1)
     marks: dict[Any, str] = {power: _short(10.0**power) for power in decades}
     if ends["none"] is not None:
-        marks[ends["none"]] = "none" if knob.name.startswith("slo") else "own"
+        marks[ends["none"]] = {"no SLO": "none", "open loop": "open"}.get(knob.none, "own")
     return marks
 
 

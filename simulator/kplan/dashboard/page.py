@@ -34,6 +34,7 @@ def layout(files: Files = OWN) -> Component:
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="ask"),
             dcc.Store(id="done"),
+            dcc.Store(id="shown"),
             dcc.Store(id="defaults", data=State().model_dump()),
             dcc.Interval(id="tick", interval=1000, disabled=True),
             html.Header([html.H1("What K at this load?", id="heading"), *_started_with(files)]),

@@ -56,7 +56,7 @@ OWN = Files()
 """No file: shipped profiles alone."""
 KNOBS = (
     Knob("qps", "load", "requests/s", 0.1, 1000),
-    Knob("clients", "or clients of a closed loop", "at once", 1, 256, none="open loop"),
+    Knob("clients", "or clients", "in a closed loop", 1, 256, none="open loop"),
     Knob("prompt", "prompt length", "tokens", 1, 100_000, none="workload's"),
     Knob("output", "output length", "tokens", 2, 4096, none="workload's"),
     Knob("acceptance", "accepted drafts, against the workload's", "%", -20, 20, linear=True),
