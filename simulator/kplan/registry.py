@@ -21,6 +21,7 @@ import sys
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, cast
@@ -131,6 +132,7 @@ def list_policies() -> list[tuple[str, PolicyInfo]]:
     return found
 
 
+@cache
 def _entry_points() -> list[EntryPoint]:
     return sorted(entry_points(group=GROUP), key=lambda point: point.name)
 

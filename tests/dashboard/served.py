@@ -64,8 +64,8 @@ def ask(url: str, body: object = None, **headers: str) -> tuple[int, str]:
 def answer_body(query: str) -> dict[str, Any]:
     """What the page sends to have ``query`` answered."""
     outputs = [
-        ("answer", "children"), ("heading", "children"), ("evidence", "hidden"), ("tpot", "figure"),
-        ("map", "figure"), ("policies", "children"), ("rests-on", "children"), ("files", "children"),
+        ("answer", "children"), ("heading", "children"), ("evidence", "hidden"), ("files", "children"),
+        ("shown", "data"),
     ]  # fmt: skip
     return {
         "output": ".." + "...".join(f"{name}.{prop}" for name, prop in outputs) + "..",

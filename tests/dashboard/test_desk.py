@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from kplan.dashboard.desk import BusyError, Desk
+from kplan.dashboard.desk import BusyError, Desk, SupersededError
 from kplan.dashboard.job import FullRuns
 from kplan.dashboard.kept import Kept
 from kplan.dashboard.quick import Look
@@ -70,6 +70,38 @@ def test_what_waits_when_it_closes_is_told_so() -> None:
         closing.join()
 
 
+def test_the_newest_question_of_a_page_drops_its_older_ones_but_for_those_that_others_wait_for() -> None:
+    begun: list[int] = []
+    first, go = threading.Event(), threading.Event()
+
+    def answer(question: int) -> int:
+        begun.append(question)
+        first.set()
+        assert go.wait(10)
+        return -question
+
+    desk = Desk(answer)
+    with ThreadPoolExecutor(8) as people:
+
+        def asked(question: int, page: str | None) -> Future[int]:
+            told = people.submit(desk.ask, question, page)
+            time.sleep(0.05)
+            return told
+
+        running = asked(1, "mine")
+        assert first.wait(5)
+        dropped, shared, other = asked(2, "mine"), asked(3, "yours"), asked(3, "mine")
+        newest, nobodys = asked(4, "mine"), asked(5, None)
+        with pytest.raises(SupersededError, match="newer"):
+            dropped.result(5)
+        go.set()
+        # 1 was begun, and "yours" still waits for 3 when "mine" no longer does
+        assert [one.result(5) for one in (running, shared, other, newest, nobodys)] == [-1, -3, -3, -4, -5]
+    assert begun == [1, 3, 4, 5]
+    assert desk.ask(2, "mine") == -2
+    desk.close()
+
+
 def test_only_the_values_used_last_are_kept() -> None:
     kept: Kept[str, int] = Kept(2)
     assert kept.get("a", lambda: 1) == 1
@@ -113,6 +145,30 @@ def test_a_full_run_without_an_answer_keeps_why() -> None:
     runs.start(State())
     _ended(runs)
     assert str(runs.found(State())) == "nothing meets it"
+
+
+def test_a_cancelled_full_run_ends_at_its_next_step_and_can_be_begun_again() -> None:
+    begun, patient = threading.Event(), threading.Event()
+
+    def run(state: State, tell: object) -> Look:
+        for _ in range(1000 if not patient.is_set() else 1):
+            tell("on and on")  # type: ignore[operator]
+            begun.set()
+            time.sleep(0.01)
+        return look_of(state)
+
+    runs = FullRuns(run)
+    runs.cancel()  # nothing is under way
+    runs.start(State())
+    assert begun.wait(5)
+    runs.cancel()
+    _ended(runs)
+    assert runs.found(State()) is None
+    patient.set()
+    runs.start(State())
+    _ended(runs)
+    assert isinstance(runs.found(State()), Look)
+    runs.close()
 
 
 def test_closing_ends_a_full_run_at_its_next_step() -> None:

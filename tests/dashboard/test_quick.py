@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kplan.acceptance import walk
 from kplan.config.scenario import make_scenario
+from kplan.config.shipped import trace_path
+from kplan.dashboard.base import REPLICATIONS, Bases, first_state
 from kplan.dashboard.kmap import k_map
 from kplan.dashboard.moved import moved, with_acceptance
-from kplan.dashboard.quick import REPLICATIONS, Quick, full_look
-from kplan.dashboard.state import State
+from kplan.dashboard.quick import Quick, full_look
+from kplan.dashboard.state import Files, State
 from kplan.errors import InfeasibleError, InputError
 from kplan.latency import StepShape
 from kplan.provenance import Kind
@@ -71,6 +75,47 @@ def test_a_tighter_slo_needs_more_replicas_and_an_impossible_one_none(quick: Qui
     assert tight.answer.replicas > free.answer.replicas
     with pytest.raises(InfeasibleError, match="no number of replicas"):
         quick.look(State.of(heavy | {"slo_tpot": 1.0}))
+
+
+def test_clients_of_a_closed_loop_fill_the_batch(quick: Quick) -> None:
+    look = quick.look(State.of(SMALL | {"clients": 16}))
+    assert (look.plan.answer.replicas, look.plan.question.concurrency) == (1, 16)
+    assert "at concurrency 16" in look.plan.answer.words
+    for one in look.plan.policies:
+        # but for the steps in which some of them are prefilled
+        assert 15 < one.mean_batch <= 16
+        assert not one.saturated
+
+
+def test_what_cannot_keep_up_is_simulated_once_and_has_no_interval(quick: Quick) -> None:
+    look = quick.look(State.of(SMALL | {"qps": 64.0}))
+    over = [one for one in look.plan.policies if one.saturated]
+    assert over
+    assert "once under those that cannot keep up" in look.how
+    for one in look.plan.policies:
+        assert (one.output_tok_s_ci95 is None) == (one in over)
+    # above 99.5% of the rate that lasts a load counts as more than is sustained
+    assert all(one.max_qps is not None and one.max_qps < 64.0 / 0.995 for one in over)
+
+
+def test_replications_share_no_request() -> None:
+    base = Bases().get(State.of(SMALL))
+    drawn = [base.replication(seed, 700) for seed in range(REPLICATIONS)]
+    rows = [set(one.trace_at.tolist()) for one in drawn]
+    assert all(len(mine & other) == 0 for i, mine in enumerate(rows) for other in rows[:i])
+    assert [len(mine) for mine in rows] == [700] * REPLICATIONS
+    again = base.replication(2, 700)
+    assert (again.trace_at == drawn[2].trace_at).all()
+    assert (again.unit_arrival_s == drawn[2].unit_arrival_s).all()
+
+
+def test_recorded_traces_are_what_is_simulated() -> None:
+    files = Files(trace_path(Path("example")))
+    first = first_state(files)
+    assert first.proposer == "ngram"
+    plan = Quick(files).look(first.model_copy(update={"qps": 8.0})).plan
+    assert plan.question.traces == files.traces.name  # type: ignore[union-attr]
+    assert any("260 recorded requests" in one.value for one in plan.assumptions)
 
 
 def test_more_accepted_drafts_never_slow_a_fixed_k(quick: Quick) -> None:

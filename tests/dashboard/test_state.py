@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kplan.dashboard import catalog
-from kplan.dashboard.state import CHOICES, KNOBS, LONGEST_QUERY, State
+from kplan.dashboard.state import CHOICES, KNOBS, LONGEST_QUERY, Files, State
 from kplan.errors import InputError
 
 
@@ -20,6 +21,7 @@ def _within(low: float, high: float) -> st.SearchStrategy[float]:
 STATES = st.builds(
     State,
     qps=_within(0.1, 1000),
+    clients=st.none() | st.integers(1, 256),
     prompt=st.none() | st.integers(1, 100_000),
     output=st.none() | st.integers(2, 4096),
     acceptance=st.integers(-20, 20),
@@ -52,6 +54,8 @@ def test_the_default_question_has_the_bare_address() -> None:
         ("qps=inf", "finite"),
         ("qps=-1e999", "finite"),
         ("qps=many", "number"),
+        ("clients=0", "1"),
+        ("clients=257", "256"),
         ("prompt=100001", "100000"),
         ("prompt=12.5", "integer"),
         ("output=1", "2"),
@@ -108,3 +112,19 @@ def test_a_scenario_asks_what_the_page_shows() -> None:
     assert (scenario.slo_tpot_ms, scenario.slo_ttft_ms) == (8.0, 300.0)
     assert (scenario.tp, scenario.engine, scenario.replications) == (2, "sglang", 4)
     assert {knob.name for knob in KNOBS} < set(State.model_fields)
+
+
+def test_clients_take_the_place_of_the_rate() -> None:
+    closed = State(qps=12.0, clients=32)
+    assert closed.load == "32 clients"
+    assert State(qps=12.0).load == "12 requests/s"
+    scenario = closed.scenario(2)
+    assert (scenario.qps, scenario.concurrency, scenario.replications) == (None, 32, 2)
+
+
+def test_files_stand_in_the_scenario_and_recorded_acceptance_is_not_moved(tmp_path: Path) -> None:
+    files = Files(tmp_path / "mine.parquet", "org/head")
+    scenario = State().scenario(1, files)
+    assert (scenario.traces, scenario.drafter) == (tmp_path / "mine.parquet", "org/head")
+    with pytest.raises(InputError, match="recorded traces is not moved"):
+        State(acceptance=5).scenario(1, files)

@@ -29,30 +29,39 @@ def dashboard(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="open the page, where a person runs the command")
     ] = True,
+    traces: o.Traces = None,
+    drafter: o.Drafter = None,
     json: o.Json = False,
 ) -> int:
     """Serve a local web page for "what K at this load?", until Ctrl-C.
 
-    Its answers are quick looks of the simulator; a button runs the whole recommend.
+    Its answers are quick looks of the simulator; a button runs the whole recommend. Files are named here
+    alone: the page chooses among profiles that ship.
     """
     from kplan.cli.output import progress
+    from kplan.config.shipped import trace_path
     from kplan.dashboard.guard import Guard
     from kplan.dashboard.server import bound_socket
 
     guard = Guard(host, token)
     with bound_socket(host, port) as bound:
         from kplan.dashboard.app import Answers, make_app
+        from kplan.dashboard.base import first_state
         from kplan.dashboard.server import BoundedServer
-        from kplan.dashboard.state import State
+        from kplan.dashboard.state import Files
 
-        answers = Answers.of_simulator()
+        files = Files(None if traces is None else trace_path(traces), drafter)
+        answers = Answers.of_simulator(files)
         try:
             with progress(json) as tell:
                 tell("compiling the simulator, and answering the first question")
-                answers.look(State())
+                first = first_state(files)
+                answers.look(first)
             number = bound.getsockname()[1]
-            server = BoundedServer(make_app(answers, guard, f"kplan_{number}"), bound)
+            server = BoundedServer(make_app(answers, guard, f"kplan_{number}", files), bound)
             url = f"http://{f'[{host}]' if ':' in host else host}:{number}/"
+            if query := first.query():
+                url += f"?{query}"
             _announce(url, token is not None, browser, json)
             server.serve()
         finally:

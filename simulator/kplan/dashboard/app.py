@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dash import ClientsideFunction, Dash, Input, Output, ctx, no_update
 from dash import State as Held
-from dash.exceptions import DashException
+from dash.exceptions import DashException, PreventUpdate
 from flask import Flask, Response, request
 
 from kplan.dashboard import charts, page
-from kplan.dashboard.desk import BusyError, Desk
+from kplan.dashboard.desk import BusyError, Desk, SupersededError
 from kplan.dashboard.guard import Guard, protect
 from kplan.dashboard.job import FullRuns
 from kplan.dashboard.quick import Look, Quick, full_look
-from kplan.dashboard.state import CHOICES, KNOBS, State
+from kplan.dashboard.state import CHOICES, KNOBS, OWN, Files, State
 from kplan.errors import InfeasibleError, InputError, KplanError
 from kplan.export import plan_json
 from kplan.report.document import stylesheet
 
+PAGE_HEADER = "X-Kplan-Page"
+"""Names the page that asks, so that its newest question takes the place of older ones."""
 CONTROLS = (*(knob.name for knob in KNOBS), *CHOICES, "tp")
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
@@ -37,19 +40,23 @@ class Answers:
     full: FullRuns
 
     @classmethod
-    def of_simulator(cls) -> Answers:
-        """Those of the simulator."""
-        return cls(Desk(Quick().look), FullRuns(full_look))
+    def of_simulator(cls, files: Files = OWN) -> Answers:
+        """Those of the simulator, with ``files`` in place of profiles that ship."""
+        return cls(Desk(Quick(files).look), FullRuns(partial(full_look, files=files)))
 
-    def look(self, state: State) -> Look:
+    def look(self, state: State, page: str | None = None) -> Look:
         """The full run of ``state`` where there is one, else a quick look.
+
+        Args:
+            page: who asks; see :meth:`Desk.ask`.
 
         Raises:
             BusyError: too many ask at once.
+            SupersededError: the page asked something newer.
             InputError, InfeasibleError: there is no answer.
         """
         found = self.full.found(state)
-        return found if isinstance(found, Look) else self.desk.ask(state)
+        return found if isinstance(found, Look) else self.desk.ask(state, page)
 
     def close(self) -> None:
         """End what is under way."""
@@ -57,11 +64,12 @@ class Answers:
         self.desk.close()
 
 
-def make_app(answers: Answers, guard: Guard, cookie: str = "kplan") -> Flask:
+def make_app(answers: Answers, guard: Guard, cookie: str = "kplan", files: Files = OWN) -> Flask:
     """The WSGI application of the page.
 
     Args:
         cookie: name of the cookie of the token; cookies know no ports, so each server has its own.
+        files: what the answers rest on, which the page says.
     """
     app = Dash(
         "kplan.dashboard",
@@ -74,11 +82,13 @@ def make_app(answers: Answers, guard: Guard, cookie: str = "kplan") -> Flask:
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     app.index_string = _INDEX.replace("STYLES", stylesheet())
-    app.layout = page.layout()
+    app.layout = page.layout(files)
     _wire(app, answers)
     server: Flask = app.server
     _add_downloads(server, answers)
     server.register_error_handler(BusyError, lambda error: _plain(str(error), 503))
+    # 204: the page keeps what it has
+    server.register_error_handler(SupersededError, lambda _: Response(status=204))
     server.register_error_handler(DashException, lambda _: _plain("the page has no such part", 404))
     protect(server, guard, cookie, app.csp_hashes())
     server.before_request(lambda: _refuse_other_calls(app))
@@ -144,52 +154,62 @@ def _wire(app: Dash, answers: Answers) -> None:
         Output("answer", "children"),
         Output("heading", "children"),
         Output("evidence", "hidden"),
-        Output("tpot", "figure"),
-        Output("map", "figure"),
-        Output("policies", "children"),
-        Output("rests-on", "children"),
         Output("files", "children"),
+        Output("shown", "data"),
         Input("ask", "data"),
         Input("done", "data"),
         prevent_initial_call=True,
     )
     def answer(ask: str | None, _: object) -> tuple[Any, ...]:
-        """The answer to the controls, or why there is none."""
+        """The answer to the controls, or why there is none; what it rests on is drawn after it."""
         try:
             state = _asked(ask)
-            look = answers.look(state)
+            look = answers.look(state, request.headers.get(PAGE_HEADER))
         except (InputError, InfeasibleError) as error:
-            nothing = (no_update,) * 5
-            return (page.refusal(str(error)), "What K at this load?", True, *nothing)
+            return page.refusal(str(error)), "What K at this load?", True, no_update, None
+        query = state.query()
+        shown = {"query": query, "full": look.full}
+        return page.answer(look), f"What K at {state.load}?", False, page.files(look, query), shown
+
+    @app.callback(
+        Output("tpot", "figure"),
+        Output("map", "figure"),
+        Output("policies", "children"),
+        Output("rests-on", "children"),
+        Input("shown", "data"),
+        prevent_initial_call=True,
+    )
+    def draw(shown: object) -> tuple[Any, ...]:
+        """What the answer that is shown rests on."""
+        query = shown.get("query") if isinstance(shown, dict) else None
+        try:
+            look = answers.look(_asked(query))  # of no page: a newer question of it may wait
+        except (InputError, InfeasibleError):  # the answer says why
+            raise PreventUpdate from None
         plan = look.plan
-        return (
-            page.answer(look),
-            f"What K at {state.qps:g} requests/s?",
-            False,
-            charts.tpot(plan),
-            charts.k_map(look.map, look.at),
-            page.policies(plan),
-            page.rests_on(plan),
-            page.files(look, state.query()),
-        )
+        return charts.tpot(plan), charts.k_map(look.map, look.at), page.policies(plan), page.rests_on(plan)
 
     @app.callback(
         Output("progress", "children"),
         Output("tick", "disabled"),
         Output("done", "data"),
+        Output("cancel", "hidden"),
         Input("full", "n_clicks"),
+        Input("cancel", "n_clicks"),
         Input("tick", "n_intervals"),
         Input("ask", "data"),
         prevent_initial_call=True,
     )
-    def run_full(_: int, __: int, ask: str | None) -> tuple[Any, ...]:
-        """Start a full run, and say how far it is."""
+    def run_full(_: int, __: int, ___: int, ask: str | None) -> tuple[Any, ...]:
+        """Start a full run, or end it, and say how far it is."""
         try:
             state = _asked(ask)
             if ctx.triggered_id == "full":
                 answers.full.start(state)
+            if ctx.triggered_id == "cancel":
+                answers.full.cancel()
         except KplanError as error:
-            return str(error), True, no_update
+            return str(error), True, no_update, answers.full.running() is None
         return _progress(answers.full, state)
 
 
@@ -200,19 +220,20 @@ def _asked(ask: str | None) -> State:
 
 
 def _progress(full: FullRuns, state: State) -> tuple[Any, ...]:
-    """What is said of the full run of ``state``; whether nothing more will come; what is there now."""
+    """What is said of the full run of ``state``; whether nothing more will come; what is there now; whether
+    nothing can be cancelled."""
     found = full.found(state)
     if found is not None:
         told = (
             f"no answer: {found}" if isinstance(found, KplanError) else "this is the answer of the full run"
         )
-        return told, True, state.query()
+        return told, True, state.query(), True
     running = full.running()
     if running is None:
-        return "", True, no_update
+        return "", True, no_update, True
     if running.state != state:
-        return "the full run of another question is under way", False, no_update
-    return f"{running.doing} ({running.for_s:.0f} s)", False, no_update
+        return "the full run of another question is under way", False, no_update, False
+    return f"{running.doing} ({running.for_s:.0f} s)", False, no_update, False
 
 
 def _add_downloads(server: Flask, answers: Answers) -> None:

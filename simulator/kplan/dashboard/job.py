@@ -17,7 +17,7 @@ KEPT = 16
 
 
 class _StoppedError(Exception):
-    """The dashboard is closing."""
+    """The run was cancelled, or the dashboard is closing."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,17 @@ class FullRuns:
                 return
             if self._state is not None:
                 raise BusyError("busy: the full run of another question is under way; ask again when it ends")
+            self._stop.clear()
             self._state, self._doing, self._since = state, "starting", time.monotonic()
             self._thread = threading.Thread(target=self._work, args=(state,), name="kplan-full", daemon=True)
             self._thread.start()
+
+    def cancel(self) -> None:
+        """End what is under way at its next step; it leaves no answer."""
+        with self._lock:
+            if self._state is not None:
+                self._stop.set()
+                self._doing = "cancelling"
 
     def running(self) -> Running | None:
         """What is under way."""
@@ -89,7 +97,7 @@ class FullRuns:
                 self._state = None
 
     def _tell(self, doing: str) -> None:
-        if self._stop.is_set():
-            raise _StoppedError
         with self._lock:
+            if self._stop.is_set():
+                raise _StoppedError
             self._doing = doing

@@ -1,82 +1,56 @@
 """The simulator's answer within a second: fewer requests and policies than ``recommend`` takes.
 
-What a load does not change (profiles, prices, the rate that each policy sustains, requests) is kept, so that
-a move of the load's or an SLO's slider only simulates. Of several replicas, which are alike behind a round
-robin, one is simulated. The answer says so, and its intervals are as wide as its few requests make them.
+What a load does not change (profiles, prices, the rate that each policy sustains) is kept, so that a move of
+the load's or an SLO's slider only simulates, and so are the requests, which no GPU changes. Of several
+replicas, which are alike behind a round robin, one is simulated. The answer says so, and its intervals are as
+wide as its few requests make them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-
-import numpy as np
+from itertools import islice
 
 from kplan import metrics
 from kplan.config.evidence import KMap
-from kplan.config.plan import Assumption, BatchRange, Plan
+from kplan.config.plan import Assumption, Plan
 from kplan.config.scenario import check_one_proposer
-from kplan.dashboard.kept import Kept
+from kplan.dashboard.base import REPLICATIONS, Base, Bases, at_once
 from kplan.dashboard.kmap import k_map
 from kplan.dashboard.moved import with_acceptance
-from kplan.dashboard.state import State
+from kplan.dashboard.state import OWN, Files, State
 from kplan.errors import InputError
 from kplan.export import Exports, export_engines
 from kplan.provenance import digest, versions
 from kplan.registry import PolicySpec
 from kplan.search import evidence, words
-from kplan.search.candidates import (
-    WalkCurve,
-    candidate_specs,
-    greedy_table,
-    longer_context,
-    rates,
-    walk_curve,
-)
+from kplan.search.candidates import longer_context, walk_curve
 from kplan.search.choose import choose
-from kplan.search.evaluate import Evaluated, check_room, evaluate, meets_slo, result, runnable
+from kplan.search.evaluate import Evaluated, meets_slo, overload, result
 from kplan.search.recommend import Judged, answer_on, least_bad, question_of
 from kplan.search.replicas import alone_may_meet, fewest
 from kplan.simulate import (
     POOL,
+    UNBOUNDED,
     Drawn,
     Setup,
     Sustained,
     default_requests,
     draw_requests,
     prepare,
-    sustained,
+    run_policy,
 )
 
-REPLICATIONS, FULL_REPLICATIONS = 4, 5
-"""Seeds of a quick look, and of the whole ``recommend``."""
-TOKENS = 1_500_000
+FULL_REPLICATIONS = 5
+"""Seeds of the whole ``recommend``."""
+TOKENS = 1_200_000
 """Output tokens of one replication of one policy, about."""
-FEWEST, FEWEST_POOL = 60, 512
-"""Requests of a replica, and distinct ones drawn: at least."""
-_LEFT_OUT = frozenset(("goodput", "oracle"))
-"""Candidates that no engine runs: the whole ``recommend`` has them."""
-
-
-@dataclass(frozen=True)
-class Base:
-    """What the load and the SLOs do not change.
-
-    Attributes:
-        setup: at any rate.
-        table: the best K by batch in steady steps.
-        specs: the policies compared; able: those that the engine runs.
-        limits: the rate that one replica sustains under each.
-    """
-
-    setup: Setup
-    sample: Drawn
-    curve: WalkCurve
-    table: tuple[BatchRange, ...]
-    specs: tuple[PolicySpec, ...]
-    able: tuple[PolicySpec, ...]
-    limits: dict[str, Sustained]
+FEWEST = 60
+"""Requests of a replica: at least."""
+CLIENT_TURNS = 4
+"""Requests of a client of a closed loop: two to settle, one measured, one that keeps the others busy."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +81,10 @@ class _Found:
 
 
 class Quick:
-    """Answers a :class:`State`, and keeps what the next one may need. Used by one thread at a time.
+    """Answers a :class:`State`, and keeps what the next one may need. Used by one thread at a time."""
 
-    Args:
-        kept: setups, and draws, that are held.
-    """
-
-    def __init__(self, kept: int = 12) -> None:
-        self._bases: Kept[State, Base] = Kept(kept)
-        self._draws: Kept[tuple[State, int, int], Drawn] = Kept(2 * kept)
+    def __init__(self, files: Files = OWN) -> None:
+        self._files, self._bases = files, Bases(files)
 
     def look(self, state: State) -> Look:
         """The answer.
@@ -124,69 +93,86 @@ class Quick:
             InputError: a combination that no profile covers.
             InfeasibleError: nothing fits, or no number of replicas meets the SLOs.
         """
-        key, base = self._base(state)
-        scenario = state.scenario(REPLICATIONS)
+        base = self._bases.get(state)
+        scenario = state.scenario(REPLICATIONS, self._files)
         setup = replace(base.setup, scenario=scenario.model_copy(update={"max_k": base.setup.scenario.max_k}))
-        judged = self._judge(key, base, setup)
+        judged = _Trial(base, setup).judge()
         chosen = judged.best or least_bad(setup, judged)
         how = _how(judged, _per_replica(setup, judged.replicas))
         plan = _as_moved(_plan(base, setup, judged, chosen, how), state)
         cells = k_map(base.setup, base.curve, base.sample)
         return Look(plan, exports_of(setup, plan), cells, _middle(plan), how, full=False)
 
-    def _base(self, state: State) -> tuple[State, Base]:
-        """What the load does not change, and the state that names it."""
-        free = {"qps": State().qps, "slo_tpot": None, "slo_ttft": None}
-        key = state.model_copy(update=free)
-        return key, self._bases.get(key, lambda: _base(key))
 
-    def _judge(self, key: State, base: Base, setup: Setup) -> Judged:
-        """Every policy on the fewest replicas that serve the load."""
-        done: dict[tuple[str, int], Evaluated] = {}
+class _Trial:
+    """Simulates policies on one load, each once on so many replicas."""
 
-        def run(spec: PolicySpec, replicas: int) -> Evaluated:
-            if (spec.text, replicas) not in done:
-                limit = base.limits[spec.text].of(replicas)
-                drawn = self._drawn(key, base, setup, replicas)
-                done[spec.text, replicas] = evaluate(setup, spec, drawn, replicas, limit, simulated=1)
-            return done[spec.text, replicas]
+    def __init__(self, base: Base, setup: Setup) -> None:
+        self._base, self._setup = base, setup
+        self._drawn: dict[int, tuple[Drawn, ...]] = {}
+        self._done: dict[tuple[str, int], Evaluated] = {}
 
-        def serves(one: Evaluated) -> bool:
-            return not one.saturated and meets_slo(setup, one)
-
-        def on(replicas: int) -> _Found:
-            return _Found(replicas, next((spec for spec in able if serves(run(spec, replicas))), None))
-
+    def judge(self) -> Judged:
+        """Every policy on the fewest replicas that serve the load; a closed loop has one."""
+        base, setup = self._base, self._setup
         able = sorted(base.able, key=lambda spec: -base.limits[spec.text].qps)
-        most = base.limits[able[0].text].qps
-        replicas = fewest(setup, most, on, lambda: alone_may_meet(setup, able, base.sample)).replicas
-        all_done = tuple(run(spec, replicas) for spec in base.specs)
-        fit = tuple(one for one in all_done if one.spec in base.able and serves(one))
-        return Judged(replicas, self._drawn(key, base, setup, replicas), all_done, fit, choose(fit))
+        replicas = 1
+        if setup.rate is not None:
+            most = base.limits[able[0].text].qps
+            may_meet = partial(alone_may_meet, setup, able, base.sample)
+            replicas = fewest(setup, most, lambda n: self._first_of(able, n), may_meet).replicas
+        done = self._run(base.specs, replicas)
+        fit = tuple(one for one in done if one.spec in base.able and self._serves(one))
+        return Judged(replicas, self._requests(replicas), done, fit, choose(fit))
 
-    def _drawn(self, key: State, base: Base, setup: Setup, replicas: int) -> tuple[Drawn, ...]:
-        """The requests of every replication: the first of as many as the next power of two."""
-        n = replicas * _per_replica(setup, replicas)
-        many = max(1024, 1 << (n - 1).bit_length())
-        draws = [
-            self._draws.get((key, many, seed), partial(draw_requests, base.setup, many, seed))
-            for seed in range(REPLICATIONS)
-        ]
-        return tuple(one.take(n) for one in draws)
+    def _first_of(self, able: Sequence[PolicySpec], replicas: int) -> _Found:
+        """The first that serves the load on so many replicas."""
+        serving = (spec for spec in able if self._serves(self._run([spec], replicas)[0]))
+        return _Found(replicas, next(serving, None))
+
+    def _serves(self, one: Evaluated) -> bool:
+        return not one.saturated and meets_slo(self._setup, one)
+
+    def _run(self, specs: Sequence[PolicySpec], replicas: int) -> tuple[Evaluated, ...]:
+        """Each of ``specs``; what its sustained rate says is saturated is run once, for its throughput."""
+        setup, drawn = self._setup, self._requests(replicas)
+        new = [spec for spec in specs if (spec.text, replicas) not in self._done]
+        limits = [(spec, self._limit(spec, replicas)) for spec in new]
+        times = {spec.text: 1 if overload(setup, (), limit.qps) > 0 else len(drawn) for spec, limit in limits}
+        jobs = [(spec, one) for spec in new for one in drawn[: times[spec.text]]]
+        runs = iter(
+            at_once(lambda job: run_policy(setup, job[0], job[1], replicas=replicas, simulated=1), jobs)
+        )
+        for spec, limit in limits:
+            own = tuple(islice(runs, times[spec.text]))
+            over = overload(setup, own, limit.qps) > 0
+            self._done[spec.text, replicas] = Evaluated(spec, own, limit, saturated=over)
+        return tuple(self._done[spec.text, replicas] for spec in specs)
+
+    def _limit(self, spec: PolicySpec, replicas: int) -> Sustained:
+        return UNBOUNDED if self._setup.rate is None else self._base.limits[spec.text].of(replicas)
+
+    def _requests(self, replicas: int) -> tuple[Drawn, ...]:
+        """The requests of every replication."""
+        if replicas not in self._drawn:
+            n = replicas * _per_replica(self._setup, replicas)
+            self._drawn[replicas] = tuple(self._base.replication(seed, n) for seed in range(REPLICATIONS))
+        return self._drawn[replicas]
 
 
-def full_look(state: State, tell: Callable[[str], None]) -> Look:
+def full_look(state: State, tell: Callable[[str], None], files: Files = OWN) -> Look:
     """The answer of the whole ``recommend``.
 
     Args:
         tell: told what is being done; what it raises ends the run.
+        files: named at the start, in place of the workload's acceptance or the drafter's profile.
 
     Raises:
         InputError, InfeasibleError: as :meth:`Quick.look`.
     """
     check_one_proposer(state.proposer)
     tell("loading profiles and pricing steps")
-    setup = with_acceptance(prepare(state.scenario(FULL_REPLICATIONS)), state.acceptance)
+    setup = with_acceptance(prepare(state.scenario(FULL_REPLICATIONS, files)), state.acceptance)
     plan = _as_moved(answer_on(setup, tell), state)
     asked = plan.question
     how = f"Full run: {asked.replications} x {asked.requests:,} requests under each policy."
@@ -203,44 +189,21 @@ def exports_of(setup: Setup, plan: Plan) -> Exports:
         return Exports({}, {plan.question.engine: str(error)})
 
 
-def _base(key: State) -> Base:
-    """Load, price and find what every policy sustains."""
-    check_one_proposer(key.proposer)
-    setup = with_acceptance(prepare(key.scenario(REPLICATIONS)), key.acceptance)
-    if setup.lengths.longest_output < 2:
-        raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
-    sample = draw_requests(setup, _pool(setup), setup.scenario.seed)
-    max_k, tree = setup.scenario.max_k, setup.drafter.tree
-    curve = walk_curve(sample.trace, max_k, tree)
-    table = greedy_table(rates(setup.latency_table, curve, setup.max_num_seqs, setup.lengths.context))
-    specs = tuple(
-        spec
-        for spec in candidate_specs(table, max_k, tree)
-        if spec.name not in _LEFT_OUT and (runnable(setup, spec) or spec.name != "sglang-ema")
-    )
-    check_room(setup, specs)
-    able = tuple(spec for spec in specs if runnable(setup, spec))
-    limits = {spec.text: sustained(setup, spec, [sample]) for spec in specs}
-    return Base(setup, sample, curve, table, specs, able, limits)
-
-
-def _pool(setup: Setup) -> int:
-    """Distinct requests drawn: fewer of very long ones."""
-    return int(np.clip(2 * TOKENS / setup.lengths.output, FEWEST_POOL, POOL))
-
-
 def _per_replica(setup: Setup, replicas: int) -> int:
     """Requests that one replica gets: what it takes to settle and be measured, while that is affordable."""
     affordable = max(FEWEST, int(TOKENS / setup.lengths.output))
+    if setup.scenario.concurrency is not None:
+        affordable = max(affordable, CLIENT_TURNS * setup.scenario.concurrency)
     return min(default_requests(setup, replicas) // replicas + 1, affordable)
 
 
 def _how(judged: Judged, per_replica: int) -> str:
     of = "" if judged.replicas == 1 else f" on one of {judged.replicas} replicas that are alike"
     simulated = f"{len(judged.drawn)} x {per_replica:,} requests simulated"
+    once = ", once under those that cannot keep up" if any(len(one.runs) == 1 for one in judged.all) else ""
     return (
-        f"Quick look: {simulated} under each policy{of}. The full run simulates more, judges the answer on "
-        "other step times and acceptance, and finds the largest load within the SLO."
+        f"Quick look: {simulated} under each policy{of}{once}. The full run simulates more, judges the "
+        "answer on other step times and acceptance, and finds the largest load within the SLO."
     )
 
 
@@ -251,7 +214,7 @@ def _plan(base: Base, setup: Setup, judged: Judged, chosen: Evaluated, how: str)
     batch = max(1, round(metrics.mean_batch(chosen.runs)))
     given = words.Given(
         table=base.table,
-        per_replica={text: limit.qps for text, limit in base.limits.items()},
+        per_replica={} if setup.rate is None else {text: one.qps for text, one in base.limits.items()},
         points=points,
         recorded_k=base.sample.recorded_k,
         band=None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -38,8 +39,24 @@ class Knob:
     linear: bool = False
 
 
+@dataclass(frozen=True)
+class Files:
+    """Files named where the dashboard is started; a page names none.
+
+    Attributes:
+        traces: recorded acceptance and lengths in place of the workload's; None: the workload's.
+        drafter: as ``--drafter`` of ``kplan recommend``; None: the proposer's profile.
+    """
+
+    traces: Path | None = None
+    drafter: str | None = None
+
+
+OWN = Files()
+"""No file: shipped profiles alone."""
 KNOBS = (
     Knob("qps", "load", "requests/s", 0.1, 1000),
+    Knob("clients", "or clients", "in a closed loop", 1, 256, none="open loop"),
     Knob("prompt", "prompt length", "tokens", 1, 100_000, none="workload's"),
     Knob("output", "output length", "tokens", 2, 4096, none="workload's"),
     Knob("acceptance", "accepted drafts, against the workload's", "%", -20, 20, linear=True),
@@ -57,16 +74,18 @@ def _bounded(name: str) -> Any:
 
 
 class State(Record):
-    """A question: an open load on a model, and how its acceptance differs from the workload's.
+    """A question: a load on a model, and how its acceptance differs from the workload's.
 
     Attributes:
         qps: requests/s, Poisson arrivals.
+        clients: of a closed loop, each with one request in flight, in place of ``qps``; None: open loop.
         prompt, output: constant lengths in tokens; None: the workload's.
         acceptance: percent by which more (or fewer) drafts are accepted per step.
         slo_tpot, slo_ttft: ms that 90% of the requests must meet.
     """
 
     qps: Annotated[float, _bounded("qps")] = 64.0
+    clients: Annotated[int | None, _bounded("clients")] = None
     prompt: Annotated[int | None, _bounded("prompt")] = None
     output: Annotated[int | None, _bounded("output")] = None
     acceptance: Annotated[int, _bounded("acceptance")] = 0
@@ -134,14 +153,30 @@ class State(Record):
         changed = self.model_dump(exclude_defaults=True)
         return urlencode({key: _text(value) for key, value in changed.items() if value is not None})
 
-    def scenario(self, replications: int) -> Scenario:
-        """The scenario of the question, as many times; the acceptance is moved elsewhere."""
+    @property
+    def load(self) -> str:
+        """The load in words."""
+        return f"{self.qps:g} requests/s" if self.clients is None else f"{self.clients} clients"
+
+    def scenario(self, replications: int, files: Files = OWN) -> Scenario:
+        """The scenario of the question, as many times; the acceptance is moved elsewhere.
+
+        Raises:
+            InputError: values that do not go together, or an acceptance moved that was recorded.
+        """
+        if files.traces is not None and self.acceptance != 0:
+            raise InputError(
+                "acceptance",
+                f"{self.acceptance:+d}%",
+                "that of recorded traces is not moved",
+                "leave it at 0",
+            )
         lengths = {"prompt_tokens": self.prompt, "output_tokens": self.output}
         slos = {"slo_tpot_ms": self.slo_tpot, "slo_ttft_ms": self.slo_ttft}
         names = {name: getattr(self, name) for name in (*CHOICES, "tp")}
-        return make_scenario(
-            {"qps": self.qps, **lengths, **slos, **names, "replications": replications}, "the page"
-        )
+        load = {"qps": self.qps} if self.clients is None else {"concurrency": self.clients}
+        given = {"traces": files.traces, "drafter": files.drafter, "replications": replications}
+        return make_scenario({**load, **lengths, **slos, **names, **given}, "the page")
 
 
 def _text(value: object) -> str:
