@@ -7,7 +7,6 @@ robin, one is simulated. The answer says so, and its intervals are as wide as it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -48,6 +47,7 @@ from kplan.simulate import (
     prepare,
     sustained,
 )
+from kplan.telling import Tell
 
 REPLICATIONS, FULL_REPLICATIONS = 4, 5
 """Seeds of a quick look, and of the whole ``recommend``."""
@@ -175,7 +175,7 @@ class Quick:
         return tuple(one.take(n) for one in draws)
 
 
-def full_look(state: State, tell: Callable[[str], None]) -> Look:
+def full_look(state: State, tell: Tell) -> Look:
     """The answer of the whole ``recommend``.
 
     Args:
