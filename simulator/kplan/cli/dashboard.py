@@ -35,7 +35,7 @@ def dashboard(
 
     Its answers are quick looks of the simulator; a button runs the whole recommend.
     """
-    from kplan.cli.output import progress
+    from kplan.cli.progress import progress
     from kplan.dashboard.guard import Guard
     from kplan.dashboard.server import bound_socket
 
@@ -47,7 +47,7 @@ def dashboard(
 
         answers = Answers.of_simulator()
         try:
-            with progress(json) as tell:
+            with progress() as tell:
                 tell("compiling the simulator, and answering the first question")
                 answers.look(State())
             number = bound.getsockname()[1]
