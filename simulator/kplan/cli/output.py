@@ -7,7 +7,7 @@ import sys
 import textwrap
 from typing import IO, TYPE_CHECKING, Any
 
-from kplan.cli.terminal import console, is_styled
+from kplan.cli.terminal import apart, console, is_styled, together
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -26,9 +26,6 @@ LABELS = {
     "wrote": "green",
 }
 """Words that a line begins with -> their style: the word tells it, the color only finds it."""
-
-EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
-"""K = 2 stays on one line."""
 
 
 def print_json(record: BaseModel | dict[str, Any]) -> None:
@@ -60,11 +57,10 @@ def prose(text: str, *, err: bool = False, style: str = "") -> None:
     indent = "  " if text.startswith("- ") else ""
     width = console(stream).width
     for line in text.split("\n"):
-        whole = line.replace(" = ", EQUALS)
         broken = textwrap.fill(
-            whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            together(line), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         )
-        _styled(broken.replace(EQUALS, " = "), stream, style)
+        _styled(apart(broken), stream, style)
 
 
 def _styled(text: str, stream: IO[str], style: str) -> None:

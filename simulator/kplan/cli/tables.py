@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kplan.cli.terminal import console, is_styled
+from kplan.cli.terminal import apart, console, is_styled, together
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 GAP = 2
 """Spaces between columns."""
-LONGEST_WORD = 24
-"""A longer word of a text is broken anywhere where its column is narrow."""
+LONGEST_WORD, SHORTEST = 24, 8
+"""A longer word of a text is broken anywhere where its column is narrow; no column of texts gets narrower."""
 MARK = ">"
 WORDS = {
     "NO": "bold red",
@@ -86,40 +86,49 @@ def _print_styled(
     left: int,
     marked: int | None,
 ) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
     if marked is not None:
         heads, left = [Column(""), *heads], left + 1
         rows = [[MARK if place == marked else "", *row] for place, row in enumerate(rows)]
-    fitted = fit(heads, rows, left, screen.width)
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
-    for i, width in fitted.items():
-        table.add_column(
-            fold(heads[i].name, width),
-            justify="left" if i < left else "right",
-            width=width,
-            no_wrap=True,
-            header_style="bold",
-        )
-    for place, row in enumerate(rows):
-        cells = [
-            Text(fold(row[i], width), style=WORDS.get(row[i], "") if i >= left else "")
-            for i, width in fitted.items()
-        ]
-        table.add_row(*cells, style="bold" if place == marked else "")
+    widths = fit(heads, rows, left, screen.width)
+    texts = {i for i in widths if i < left}
     if title:
         screen.print(Text(title, style="bold"))
-    screen.print(table, width=_total(fitted, list(fitted)), crop=False)
-    if gone := [one.name for i, one in enumerate(heads) if i not in fitted]:
+    for line in _lines([one.name for one in heads], widths, texts):
+        screen.print(Text((" " * GAP).join(line), style="bold"), soft_wrap=True)
+    rule = "─" if screen.encoding.startswith("utf") else "-"
+    screen.print(Text(rule * _total(widths, list(widths))), soft_wrap=True)
+    for place, row in enumerate(rows):
+        shown = Text(style="bold" if place == marked else "")
+        for line in _lines(row, widths, texts):
+            shown.append("\n" if shown else "")
+            for i, cell in zip(widths, line, strict=True):
+                shown.append(cell, style=WORDS.get(row[i]) if i >= left else None)
+                shown.append(" " * GAP)
+            shown.rstrip()
+        screen.print(shown, soft_wrap=True)
+    if gone := [one.name for i, one in enumerate(heads) if i not in widths]:
         screen.print(Text(f"too narrow for {', '.join(gone)}: widen, pipe or --json", style="dim"))
+
+
+def _lines(row: Sequence[str], widths: Mapping[int, int], texts: Collection[int]) -> list[list[str]]:
+    """A row in lines of padded cells; ``texts`` are the columns aligned to the left."""
+    folded = [(fold(row[i], width).split("\n"), i, width) for i, width in widths.items()]
+    return [
+        [
+            f"{cell[at] if at < len(cell) else '':{'<' if i in texts else '>'}{width}}"
+            for cell, i, width in folded
+        ]
+        for at in range(max(len(cell) for cell, _, _ in folded))
+    ]
 
 
 def fit(heads: Sequence[Column], rows: Sequence[Sequence[str]], left: int, width: int) -> dict[int, int]:
     """The columns that ``width`` letters have room for -> their widths.
 
-    Texts are folded down to their longest word before a column is left out, and get back what stays free.
+    Texts are folded down to their longest word before a column is left out, and get back what stays free;
+    where nothing more can be left out, their words are broken.
     """
     folds = [i < left or one.folds for i, one in enumerate(heads)]
     cells = [[row[i] for row in rows] for i in range(len(heads))]
@@ -132,7 +141,9 @@ def fit(heads: Sequence[Column], rows: Sequence[Sequence[str]], left: int, width
     while _total(least, kept) > width and (spare := [i for i in kept if heads[i].spare]):
         kept.remove(max(spare, key=lambda i: heads[i].spare))
     widths = {i: least[i] for i in kept}
-    free = width - _total(least, kept)
+    while _total(widths, kept) > width and (wide := [i for i in kept if folds[i] and widths[i] > SHORTEST]):
+        widths[max(wide, key=lambda i: widths[i])] -= 1
+    free = width - _total(widths, kept)
     while free > 0 and (narrow := [i for i in kept if widths[i] < wanted[i]]):
         for i in narrow[:free]:
             widths[i] += 1
@@ -143,19 +154,19 @@ def fit(heads: Sequence[Column], rows: Sequence[Sequence[str]], left: int, width
 def fold(text: str, width: int) -> str:
     """``text`` in lines of ``width`` letters, broken after blanks and commas; a longer word anywhere."""
     lines = [""]
-    for piece in re.findall(r"[^ ,]*[ ,]+|[^ ,]+", text):
+    for piece in re.findall(r"[^ ,]*[ ,]+|[^ ,]+", together(text)):
         if lines[-1] and len(lines[-1] + piece.rstrip(" ")) > width:
             lines.append("")
         lines[-1] += piece
         while len(lines[-1].rstrip(" ")) > width:
             lines[-1:] = [lines[-1][:width], lines[-1][width:]]
-    return "\n".join(line.rstrip(" ") for line in lines)
+    return apart("\n".join(line.rstrip(" ") for line in lines))
 
 
-def _total(widths: Sequence[int] | dict[int, int], kept: Sequence[int]) -> int:
+def _total(widths: Sequence[int] | Mapping[int, int], kept: Sequence[int]) -> int:
     return sum(widths[i] for i in kept) + GAP * (len(kept) - 1)
 
 
 def _longest_word(text: str) -> int:
-    words = re.findall(r"[^ ,]*,+|[^ ,]+", text)
+    words = re.findall(r"[^ ,]*,+|[^ ,]+", together(text))
     return min(max(map(len, words), default=0), LONGEST_WORD)
