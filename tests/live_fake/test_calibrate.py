@@ -14,6 +14,7 @@ from kplan.latency.fit_steps import read_steps
 from kplan.live import Server
 from kplan.live.calibrate import Plan, Seen, default_held_out, measure, save_rows
 from kplan.live.sweep import Driver, Setting
+from kplan.telling import silent
 from tests.live_fake.fake import VOCABULARY, Engine, FakeServer, Faults
 
 STEP_S = 0.01
@@ -48,7 +49,7 @@ def test_the_first_requests_are_staggered_and_the_others_whole() -> None:
 def test_a_closed_loop_keeps_its_size_and_sends_prompts_that_no_cache_holds() -> None:
     with FakeServer(Engine(k=0, step_s=STEP_S)) as fake, Server(fake.url) as server:
         driver = Driver(server, server.info(), VOCABULARY, lambda: 0, 60.0)
-        (lap,) = driver.laps([Setting(3, 8, 12, rounds=2)], lambda _: None)
+        (lap,) = driver.laps([Setting(3, 8, 12, rounds=2)], silent)
         prompts = [one.prompt for one in fake.done]
         assert fake.most_running == 3
     assert len(set(prompts)) == len(prompts) == 9

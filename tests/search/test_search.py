@@ -78,11 +78,14 @@ def test_the_greedy_table_is_tried_first_and_every_value_is_that_of_a_run(
 
 
 def test_two_workers_find_what_one_does(scenario: Scenario, found: Found) -> None:
-    told: list[str] = []
-    two = optimize(scenario, replace(ASKED, workers=2), told.append)
+    told: list[tuple[str, int, int]] = []
+    two = optimize(
+        scenario, replace(ASKED, workers=2), lambda doing, done=0, of=0: told.append((doing, done, of))
+    )
     assert two.trials == found.trials
     assert judge(two) == judge(found)
-    assert any(line.startswith("trial 12 of 12") for line in told)
+    trials = [(done, of) for doing, done, of in told if doing.startswith("trials")]
+    assert (trials[0], trials[-1]) == ((0, 12), (12, 12))
 
 
 def test_the_best_is_judged_on_requests_that_no_trial_has_seen(found: Found) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from kplan.bench.figures import FIGURES
 from kplan.bench.targets import TARGETS
 from kplan.errors import InputError
 from kplan.provenance import versions
+from kplan.telling import Tell, silent
 
 
-def measure(only: Collection[str] = (), progress: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+def measure(only: Collection[str] = (), progress: Tell = silent) -> dict[str, Any]:
     """Measure the figures named by ``only``, all of FIGURES when it is empty.
 
     Returns:
@@ -28,11 +29,10 @@ def measure(only: Collection[str] = (), progress: Callable[[str], None] = lambda
         raise InputError("--only", unknown[0], "no figure is called so", f"one of {', '.join(FIGURES)}")
     record: dict[str, Any] = {}
     rounds: dict[str, Any] = {}
-    for name, figure in FIGURES.items():
-        if only and name not in only:
-            continue
-        progress(f"measuring {name}")
-        reading = figure()
+    asked = [name for name in FIGURES if not only or name in only]
+    for i, name in enumerate(asked):
+        progress(f"measuring {name}", i, len(asked))
+        reading = FIGURES[name]()
         record |= reading.values
         rounds |= {of: taken.record() for of, taken in reading.rounds.items()}
     judged = {target.figure: target.judge(record) for target in TARGETS}

@@ -30,7 +30,7 @@ from kplan.cli import (
     validate,
     verify,
 )
-from kplan.cli.output import print_json
+from kplan.cli.output import print_json, prose
 from kplan.errors import InfeasibleError, InputError, KplanError
 
 _BAD_PATH = frozenset((errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR))
@@ -141,5 +141,5 @@ def _unheard() -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print(message, file=sys.stderr)
+    prose(message, err=True)
     return code

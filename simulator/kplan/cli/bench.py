@@ -30,9 +30,10 @@ def bench(
     is told with exit code 1. A missed target is no error. Targets are for two cores.
     """
     from kplan.bench import measure
-    from kplan.cli.output import print_json, progress
+    from kplan.cli.output import print_json
+    from kplan.cli.progress import progress
 
-    with progress(json) as tell:
+    with progress() as tell:
         record = measure(only or (), tell)
     if json:
         print_json(record)
@@ -42,7 +43,7 @@ def bench(
 
 
 def _print(record: Mapping[str, Any]) -> None:
-    from kplan.cli.output import print_table
+    from kplan.cli.tables import print_table
 
     targets = record["targets"]
     rows = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kplan.cli import complete
 from kplan.cli import options as o
 
 if TYPE_CHECKING:
@@ -38,21 +39,38 @@ def calibrate(
         list[Path] | None,
         typer.Option(help="CSV of runs at a fixed concurrency (concurrency, tpot_ms, k, ...); repeatable"),
     ] = None,
-    hardware: Annotated[str, typer.Option(help="hardware profile or YAML that was measured")] = "h100-sxm",
+    hardware: Annotated[
+        str,
+        typer.Option(
+            autocompletion=complete.shipped("hardware"), help="hardware profile or YAML that was measured"
+        ),
+    ] = "h100-sxm",
     model: Annotated[
-        str, typer.Option(help="model that was served: profile, or folder with config.json")
+        str,
+        typer.Option(
+            autocompletion=complete.shipped("models"),
+            help="model that was served: profile, or folder with config.json",
+        ),
     ] = "llama-3.1-8b",
     proposer: Annotated[
-        str | None, typer.Option(help="what the server drafts with, where its log does not tell")
+        str | None,
+        typer.Option(
+            autocompletion=complete.proposers, help="what the server drafts with, where its log does not tell"
+        ),
     ] = None,
     drafter: o.Drafter = None,
-    engine: Annotated[str, typer.Option(help="engine that served it")] = "vllm",
+    engine: Annotated[
+        str, typer.Option(autocompletion=complete.shipped("engines"), help="engine that served it")
+    ] = "vllm",
     async_scheduling: o.AsyncScheduling = None,
     enforce_eager: o.EnforceEager = None,
     tp: Annotated[int, typer.Option(min=1, help="tensor-parallel GPUs it was served on")] = 1,
     base: Annotated[
         str | None,
-        typer.Option(help="calibration for what is not fitted [the hardware's own, else borrowed]"),
+        typer.Option(
+            autocompletion=complete.shipped("calibrations"),
+            help="calibration for what is not fitted [the hardware's own, else borrowed]",
+        ),
     ] = None,
     timings: Annotated[
         Path | None, typer.Option(help="published host timings, used with --tables [those shipped]")
@@ -95,8 +113,10 @@ def calibrate(
     does not: save the rows of one with --save-steps, and add them to the fit on the other with --steps.
     """
     # Imported here: scipy and pandas would slow down every other command's --help.
-    from kplan.cli.output import print_json, progress
+    from kplan.cli.calibrate_print import print_fit
+    from kplan.cli.output import print_json, say
     from kplan.cli.paths import check_outputs
+    from kplan.cli.progress import progress
     from kplan.errors import InputError
     from kplan.files import write_text
     from kplan.latency.fit import Measured, base_calibration, fit_calibration
@@ -136,7 +156,7 @@ def calibrate(
     start = base_calibration(measured_on, base)
     seen = None
     if url is not None:
-        with progress(as_json) as tell, Server(url, o.api_key(api_key_env)) as server:
+        with progress() as tell, Server(url, o.api_key(api_key_env)) as server:
             seen = _drive(
                 server, served, batches, hold_out, prompt_tokens, output_tokens, repeats, limit_s, steplog,
                 proposer, tell,
@@ -164,9 +184,9 @@ def calibrate(
     if as_json:
         print_json(_record(fit, tested, written, out, report))
         return
-    _print(fit, tested)
+    print_fit(fit, tested)
     for path in written:
-        typer.echo(f"wrote {path}", err=True)
+        say(f"wrote {path}", err=True)
 
 
 def _drive(
@@ -212,33 +232,6 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdigit() and 1 <= int(part) <= 100_000 for part in parts):
         raise InputError(option, text, "is read as whole numbers from 1, 1,2,4 for example", "mend it")
     return tuple(dict.fromkeys(int(part) for part in parts))
-
-
-def _print(fit: FitReport, tested: list[RowError]) -> None:
-    """The fit and its errors, for people."""
-    from kplan.live.calibrate import mean_error
-
-    typer.echo(f"{'fit':<60}{'rows':>7}{'mean error':>12}", err=True)
-    for line in fit.fits:
-        typer.echo(f"{line.name:<60}{line.rows:>7}{line.mape:>11.1%} ", err=True)
-    if tested:
-        typer.echo(
-            f"{'step of':<44}{'K':>3}{'context':>9}{'measured ms':>13}{'predicted':>11}{'error':>8}", err=True
-        )
-    for one in tested:
-        row = one.row
-        what = f"{row.mean('decode_requests'):.0f} requests" + ("" if not row.mean("prefill_requests") else (
-            f", {row.mean('prefill_tokens'):.0f} prompt tokens"
-        ))  # fmt: skip
-        typer.echo(
-            f"{what + (' (held out)' if one.held else ''):<44}{row.k:>3}{row.context:>9.0f}"
-            f"{row.seconds * 1e3:>13.2f}{one.predicted_s * 1e3:>11.2f}{one.relative:>8.1%}",
-            err=True,
-        )
-    if (held := mean_error(one for one in tested if one.held)) is not None:
-        typer.echo(f"mean error of the settings held out: {held:.1%}", err=True)
-    for note in fit.notes:
-        typer.echo(f"note: {note}", err=True)
 
 
 def _record(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -57,9 +56,10 @@ def ask(
     models: Mapping[str, Mapping[str, Any] | Path],
 ) -> list[Verdict]:
     """The verdicts; another release than kplan knows is told on stderr, in capitals. Raises InputError."""
+    from kplan.cli.output import prose
     from kplan.export import check, version_warning
 
     verdicts = check(cases, python, engine, models)
     for warning in sorted({version_warning(one) for one in verdicts} - {""}):
-        print(warning, file=sys.stderr)
+        prose(warning, err=True, style="bold")
     return verdicts

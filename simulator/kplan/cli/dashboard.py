@@ -38,7 +38,7 @@ def dashboard(
     Its answers are quick looks of the simulator; a button runs the whole recommend. Files are named here
     alone: the page chooses among profiles that ship.
     """
-    from kplan.cli.output import progress
+    from kplan.cli.progress import progress
     from kplan.config.shipped import trace_path
     from kplan.dashboard.guard import Guard
     from kplan.dashboard.server import bound_socket
@@ -53,7 +53,7 @@ def dashboard(
         files = Files(None if traces is None else trace_path(traces), drafter)
         answers = Answers.of_simulator(files)
         try:
-            with progress(json) as tell:
+            with progress() as tell:
                 tell("compiling the simulator, and answering the first question")
                 first = first_state(files)
                 answers.look(first)

@@ -32,7 +32,8 @@ def export(
     With --check a real engine's own code judges its file: exit code 1 when it refuses.
     """
     from kplan.cli.files import read_plan, write_out
-    from kplan.cli.output import print_json, progress
+    from kplan.cli.output import print_json, say
+    from kplan.cli.progress import progress
     from kplan.export import release_of
 
     asked = read_plan(plan)
@@ -41,13 +42,14 @@ def export(
     written = write_out(asked, out)
     verdict = None
     if check is not None:
-        with progress(json) as tell:
+        with progress() as tell:
             tell("asking the engine")
             verdict = _ask(asked, written, out, check, check_engine, model_dir)
     if json:
         print_json(written.record() | ({} if verdict is None else {"check": verdict.record()}))
     else:
-        print("\n".join(written.lines() + ([] if verdict is None else [verdict.line])))
+        for line in written.lines() + ([] if verdict is None else [verdict.line]):
+            say(line)
     return 0 if verdict is None or verdict.accepted else 1
 
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kplan.cli import complete
 from kplan.cli import options as o
 from kplan.cli.checking import Check, CheckEngine, ModelDir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kplan.cli.importing import Answer
     from kplan.config.scenario import Scenario
     from kplan.export import CurrentConfig, Source, Verdict
     from kplan.profiles import Model
+    from kplan.telling import Tell
 
 _LOADS = ("qps", "concurrency", "replay")
 
@@ -27,7 +27,12 @@ def import_config(
         str | None, typer.Option("--command", help="the start as pasted: 'vllm serve MODEL --...'")
     ] = None,
     engine: Annotated[
-        str, typer.Option("--engine", help="vllm, sglang, or auto: by the names of its options")
+        str,
+        typer.Option(
+            "--engine",
+            autocompletion=complete.shipped("engines"),
+            help="vllm, sglang, or auto: by the names of its options",
+        ),
     ] = "auto",
     qps: o.Qps = None,
     concurrency: o.Concurrency = None,
@@ -75,8 +80,8 @@ def import_config(
     from tempfile import TemporaryDirectory
 
     from kplan.cli.importing import Answer, scenario_from, write_scenario
-    from kplan.cli.output import progress
     from kplan.cli.paths import check_outputs
+    from kplan.cli.progress import progress
     from kplan.errors import InputError
 
     source = _source(file, command, engine)
@@ -86,7 +91,7 @@ def import_config(
     check_outputs({"--out": out}, [one for one in (file, replay, traces) if one is not None])
     config, target = _with_model(source.read(), model)
     answer = Answer(config)
-    with progress(json) as tell:
+    with progress() as tell:
         if check is not None:
             tell("asking the engine")
             answer.verdict = _ask(source, config, target, drafter, check, check_engine, model_dir)
@@ -160,7 +165,7 @@ def _ask(
     return verdict
 
 
-def _simulate(answer: Answer, scenario: Scenario, recommend: bool, tell: Callable[[str], None]) -> None:
+def _simulate(answer: Answer, scenario: Scenario, recommend: bool, tell: Tell) -> None:
     from kplan.search.single import simulate_one
 
     answer.scenario, answer.run = scenario, simulate_one(scenario, tell)

@@ -10,7 +10,9 @@ from typing import Any
 import yaml
 
 from kplan.cli import options as o
-from kplan.cli.output import POLICY_COLUMNS, policy_row, print_json, print_table
+from kplan.cli.output import print_json, prose, say
+from kplan.cli.policy_table import POLICY_COLUMNS, policy_row
+from kplan.cli.tables import print_table
 from kplan.config.loads import load_words
 from kplan.config.plan import Plan
 from kplan.config.scenario import Scenario
@@ -50,17 +52,17 @@ class Answer:
         config = self.config
         drafts = f"{config.proposer or 'an unknown drafter'}, {config.policy}"
         speculates = "no speculation" if config.policy == "off" else drafts
-        print(f"{ENGINES[config.engine]}, {config.model}: {speculates}")
+        say(f"{ENGINES[config.engine]}, {config.model}: {speculates}")
         for finding in config.findings:
-            print(finding.line)
+            prose(finding.line)
         if self.verdict is not None:
-            print(self.verdict.line)
+            prose(self.verdict.line)
         if self.run is not None and self.scenario is not None:
             self._show_run(self.scenario, self.run)
         elif not self.runs:
-            print("the engine does not run this config as it is: nothing was simulated")
+            prose("the engine does not run this config as it is: nothing was simulated")
         for path in self.written:
-            print(f"wrote {path}")
+            say(f"wrote {path}")
 
     def _show_run(self, scenario: Scenario, run: SingleRun) -> None:
         rows = [run.off] + ([run.result] if run.result.name != run.off.name else [])
@@ -70,12 +72,12 @@ class Answer:
             [policy_row(one, exportable_mark=False) for one in rows],
         )
         for note in run.notes:
-            print(f"note: {note}")
+            prose(f"note: {note}")
         if self.plan is not None:
             best = next((r for r in self.plan.policies if r.name == self.plan.answer.policy), None)
             if best is not None:
                 print_table("recommended instead", POLICY_COLUMNS, [policy_row(best)])
-            print(self.plan.answer.words)
+            prose(self.plan.answer.words, style="bold")
 
     def record(self) -> dict[str, Any]:
         """The same as JSON."""

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kplan.cli import complete
 from kplan.cli import options as o
+from kplan.cli.tables import Column
 
 if TYPE_CHECKING:
     from kplan.search.board_rows import Board, Row, Standing
@@ -30,7 +32,12 @@ def leaderboard(
         typer.Option("--qps", help="requests/s of open loops: 8,32,64 [8,32,64 without --batch]"),
     ] = None,
     workload: Annotated[
-        Repeated, typer.Option("--workload", help="workload profile, may be repeated [sharegpt]")
+        Repeated,
+        typer.Option(
+            "--workload",
+            autocompletion=complete.shipped("workloads"),
+            help="workload profile, may be repeated [sharegpt]",
+        ),
     ] = None,
     traces: o.Traces = None,
     dataset: Annotated[
@@ -41,18 +48,26 @@ def leaderboard(
     ] = None,
     proposer: Annotated[
         Repeated,
-        typer.Option("--proposer", help="eagle3, ngram, ngram+eagle3 ..., may be repeated [eagle3]"),
+        typer.Option(
+            "--proposer",
+            autocompletion=complete.proposers,
+            help="eagle3, ngram, ngram+eagle3 ..., may be repeated [eagle3]",
+        ),
     ] = None,
     policy: Annotated[
         Repeated,
         typer.Option(
-            "--policy", help="one more policy, may be repeated: table:1-64=3,65-=1, my.py:MyPolicy ..."
+            "--policy",
+            autocompletion=complete.policies,
+            help="one more policy, may be repeated: table:1-64=3,65-=1, my.py:MyPolicy ...",
         ),
     ] = None,
     only: Annotated[
         Repeated,
         typer.Option(
-            "--only", help="these alone, with no speculation and the oracle; may be repeated: fixed, ucb ..."
+            "--only",
+            autocompletion=complete.policies,
+            help="these alone, with no speculation and the oracle; may be repeated: fixed, ucb ...",
         ),
     ] = None,
     workers: Annotated[
@@ -100,13 +115,13 @@ def leaderboard(
     loop is served by as many replicas as no speculation needs to keep up, unless --replicas says.
     """
     flags = locals()
-    from kplan.cli.output import bar, print_json
+    from kplan.cli.output import print_json, say
     from kplan.cli.paths import check_folder
-    from kplan.cli.search import numbers
+    from kplan.cli.progress import progress
     from kplan.errors import InputError
 
     batches, rates = (
-        () if text is None else numbers(name, text) for name, text in (("--batch", batch), ("--qps", qps))
+        () if text is None else o.numbers(name, text) for name, text in (("--batch", batch), ("--qps", qps))
     )
     if bad := [one for one in batches if one != int(one) or one < 1]:
         raise InputError("--batch", f"{bad[0]:g}", "clients are counted", "give whole numbers from 1")
@@ -137,7 +152,7 @@ def leaderboard(
         workers=cores() if workers is None else workers,
         cluster=cluster,
     )
-    with bar(json, "runs") as tell:
+    with progress() as tell:
         board = judge(play(question, asked, tell))
     written = [] if out is None else write(board, render_leaderboard(told(board)), out)
     if json:
@@ -145,18 +160,35 @@ def leaderboard(
         return 0
     _show(board, all_rows=all_rows)
     for path in written:
-        print(f"wrote {path}")
+        say(f"wrote {path}")
     return 0
 
 
-STANDING_COLUMNS = ("policy", "oracle share", "95%", "worst", "worst regret %", "cells", "falls behind")
+STANDING_COLUMNS = (
+    "policy",
+    "oracle share",
+    Column("95%", spare=2),
+    "worst",
+    "worst regret %",
+    Column("cells", spare=1),
+    "falls behind",
+)
 ROW_COLUMNS = (
-    "policy", "speedup", "95%", "oracle share", "95%", "regret %", "switches", "K", "TPOT ms",
-)  # fmt: skip
+    "policy",
+    "speedup",
+    Column("95%", spare=3),
+    "oracle share",
+    Column("95%", spare=4),
+    "regret %",
+    Column("switches", spare=2),
+    "K",
+    Column("TPOT ms", spare=1),
+)
 
 
 def _show(board: Board, *, all_rows: bool) -> None:
-    from kplan.cli.output import print_table
+    from kplan.cli.output import prose, say
+    from kplan.cli.tables import print_table
 
     seeds = board.played.scenario.replications
     cells = len(board.played.cells)
@@ -173,10 +205,10 @@ def _show(board: Board, *, all_rows: bool) -> None:
         words = f"batch {cell.load:g}" if cell.closed else f"{cell.load:g} QPS"
         words += f" on {cell.replicas} replicas" if cell.replicas > 1 else ""
         shown = rows if all_rows else _best(rows)
-        print()
+        say()
         print_table(f"{cell.workload}, {cell.proposer}, {words}", ROW_COLUMNS, [_row(one) for one in shown])
     for note in board.played.notes:
-        print(f"note: {note}")
+        prose(f"note: {note}")
 
 
 def _best(rows: Sequence[Row]) -> list[Row]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kplan.cli import complete
+
 if TYPE_CHECKING:
     from kplan.provenance import Provenance
 
@@ -15,12 +17,16 @@ Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout an
 def profiles(
     kind: Annotated[
         str | None,
-        typer.Argument(help="hardware, models, drafters, calibrations, engines or workload [all]"),
+        typer.Argument(
+            autocompletion=complete.kinds,
+            help="hardware, models, drafters, calibrations, engines or workload [all]",
+        ),
     ] = None,
     json: Json = False,
 ) -> int:
     """List the profiles that come with kplan and how each is known; of one kind with their sources."""
-    from kplan.cli.output import print_json, print_table
+    from kplan.cli.output import print_json
+    from kplan.cli.tables import print_table
     from kplan.errors import InputError
     from kplan.profiles import KINDS, available
     from kplan.workload import available_workloads

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from kplan.cli import complete
+
 if TYPE_CHECKING:
     from kplan.config.scenario import Scenario
 
@@ -45,13 +47,26 @@ ThinkS: TypeAlias = Annotated[
     float | None, typer.Option("--think-s", help="mean pause of a client between requests, exponential [0]")
 ]
 Model: TypeAlias = Annotated[
-    str | None, typer.Option("--model", help="model profile, YAML, or config.json [llama-3.1-8b]")
+    str | None,
+    typer.Option(
+        "--model",
+        autocompletion=complete.shipped("models"),
+        help="model profile, YAML, or config.json [llama-3.1-8b]",
+    ),
 ]
 Hardware: TypeAlias = Annotated[
-    str | None, typer.Option("--hardware", help="hardware profile or YAML [h100-sxm]")
+    str | None,
+    typer.Option(
+        "--hardware", autocompletion=complete.shipped("hardware"), help="hardware profile or YAML [h100-sxm]"
+    ),
 ]
 Calibration: TypeAlias = Annotated[
-    str | None, typer.Option("--calibration", help="file of kplan calibrate [the GPU's own, or borrowed]")
+    str | None,
+    typer.Option(
+        "--calibration",
+        autocompletion=complete.shipped("calibrations"),
+        help="file of kplan calibrate [the GPU's own, or borrowed]",
+    ),
 ]
 Quantization: TypeAlias = Annotated[
     str | None, typer.Option("--quantization", help="weights: bf16, fp8 or int4 [as the model says]")
@@ -64,12 +79,18 @@ Dp: TypeAlias = Annotated[
     int | None, typer.Option("--dp", help="data-parallel ranks per replica, each on GPUs of its own [1]")
 ]
 Proposer: TypeAlias = Annotated[
-    str | None, typer.Option("--proposer", help="eagle, eagle3, mtp, ngram, draft-model ... [eagle3]")
+    str | None,
+    typer.Option(
+        "--proposer",
+        autocompletion=complete.proposers,
+        help="eagle, eagle3, mtp, ngram, draft-model ... [eagle3]",
+    ),
 ]
 Proposers: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--proposer",
+        autocompletion=complete.proposers,
         help="eagle, eagle3, mtp, ngram, draft-model ..., or several that the policy chooses from: "
         "ngram+eagle3 [eagle3]",
     ),
@@ -82,19 +103,33 @@ SwitchUs: TypeAlias = Annotated[
 ]
 Drafter: TypeAlias = Annotated[
     str | None,
-    typer.Option("--drafter", help="drafter YAML, draft model (as --model), or ORG/NAME of a head's weights"),
+    typer.Option(
+        "--drafter",
+        autocompletion=complete.shipped("models"),
+        help="drafter YAML, draft model (as --model), or ORG/NAME of a head's weights",
+    ),
 ]
-Workload: TypeAlias = Annotated[str | None, typer.Option("--workload", help="workload profile [sharegpt]")]
+Workload: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--workload", autocompletion=complete.shipped("workloads"), help="workload profile [sharegpt]"
+    ),
+]
 Traces: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--traces", help="recorded acceptance instead of the workload's model: a file, or the name example"
+        "--traces",
+        autocompletion=complete.example,
+        help="recorded acceptance instead of the workload's model: a file, or the name example",
     ),
 ]
 Dataset: TypeAlias = Annotated[
     str | None, typer.Option("--dataset", help="which data set of --traces that hold several [all]")
 ]
-Engine: TypeAlias = Annotated[str | None, typer.Option("--engine", help="vllm or sglang [vllm]")]
+Engine: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--engine", autocompletion=complete.shipped("engines"), help="vllm or sglang [vllm]"),
+]
 AsyncScheduling: TypeAlias = Annotated[
     bool | None,
     typer.Option(
@@ -220,3 +255,20 @@ def pairs(text: str) -> dict[str, str]:
             raise InputError("--columns", text, f"{key} is given twice", "leave one out")
         columns[key] = column
     return columns
+
+
+def numbers(option: str, text: str) -> tuple[float, ...]:
+    """The positive numbers of ``4,8,64``.
+
+    Raises:
+        InputError: one of them is none.
+    """
+    from kplan.errors import InputError
+
+    values = []
+    for part in text.split(","):
+        try:
+            values.append(float(part))
+        except ValueError:
+            raise InputError(option, part.strip(), "is no number", "write 4,8,64") from None
+    return tuple(values)

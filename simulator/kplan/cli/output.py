@@ -1,116 +1,74 @@
-"""Terminal output: tables and progress on stderr or the terminal, JSON alone on stdout."""
+"""Terminal output: answers on stdout, faults on stderr, JSON alone on stdout."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any
+import textwrap
+from typing import IO, TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from kplan.cli.terminal import apart, console, is_styled, together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pydantic import BaseModel
 
-    from kplan.config.plan import PolicyResult
+LABELS = {
+    "error": "bold red",
+    "no": "bold yellow",
+    "warning": "bold yellow",
+    "note": "bold",
+    "next": "bold",
+    "better": "bold",
+    "not as planned": "bold yellow",
+    "worse than the baseline": "bold red",
+    "FAIL": "bold red",
+    "ok": "green",
+    "wrote": "green",
+}
+"""Words that a line begins with -> their style: the word tells it, the color only finds it."""
 
 
 def print_json(record: BaseModel | dict[str, Any]) -> None:
     """One JSON object on stdout and nothing else."""
-    values = record.model_dump(mode="json") if isinstance(record, BaseModel) else record
+    values = record if isinstance(record, dict) else record.model_dump(mode="json")
     sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
-@contextmanager
-def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A spinner on stderr that says what is being done; silent when piped or ``quiet``.
-
-    Meanwhile stdout is lent to stderr: it belongs to the answer, whatever a user's policy prints.
-    """
-    with redirect_stdout(sys.stderr):
-        if quiet or not sys.stderr.isatty():
-            yield lambda _: None
-            return
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        with console.status("starting") as status:
-            yield status.update
-
-
-@contextmanager
-def bar(quiet: bool, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar with the time left, on stderr; silent when piped or ``quiet``.
+def say(line: str = "", *, err: bool = False, style: str = "") -> None:
+    """One line as it is, for what may be copied: a path, a command. On a terminal its label stands out.
 
     Args:
-        what: what is counted, "bytes" or "positions".
+        err: on stderr instead of stdout.
+        style: of the whole line, on a terminal.
     """
-    if quiet or not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Left
-
-    count = DownloadColumn() if what == "bytes" else MofNCompleteColumn()
-    with Progress(TextColumn(what), BarColumn(), count, Left(), console=Console(stderr=True)) as shown:
-        task = shown.add_task(what)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
-
-
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
-    """A table on stdout: rich on a terminal, aligned plain text when piped.
-
-    Args:
-        left: the first ``left`` columns are text and aligned to the left, the others are numbers.
-    """
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(title=title, title_justify="left")
-        for i, column in enumerate(columns):
-            table.add_column(column, justify="left" if i < left else "right", overflow="fold")
-        for row in rows:
-            table.add_row(*row)
-        Console().print(table)
-        return
-    widths = [max(len(str(row[i])) for row in [columns, *rows]) for i in range(len(columns))]
-    print(title)
-    for row in [columns, *rows]:
-        cells = [
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print("  ".join(cells).rstrip())
-
-
-POLICY_COLUMNS = (
-    "policy", "TPOT ms", "95%", "TTFT ms", "P99", "tok/s", "goodput/s", "vs off", "batch", "K", "tok/step",
-)  # fmt: skip
-
-
-def policy_row(result: PolicyResult, exportable_mark: bool = True) -> list[str]:
-    """One policy as a row of POLICY_COLUMNS."""
-    name = result.name + ("" if result.exportable or not exportable_mark else " *")
-    if result.saturated:
-        timing = ["saturated", "", "", ""]
+    stream = sys.stderr if err else sys.stdout
+    if is_styled(stream):
+        _styled(line, stream, style)
     else:
-        tpot, ttft = result.tpot_ms, result.ttft_ms
-        timing = [
-            f"{tpot.mean:.2f}" if tpot else "-",
-            f"{tpot.ci95[0]:.2f}..{tpot.ci95[1]:.2f}" if tpot and tpot.ci95 else "-",
-            f"{ttft.mean:.1f}" if ttft else "-",
-            f"{ttft.p99:.1f}" if ttft else "-",
-        ]
-    return [
-        name,
-        *timing,
-        f"{result.output_tok_s:,.0f}",
-        f"{result.goodput_qps:.1f}",
-        f"{result.speedup_vs_off:.2f}x" if result.speedup_vs_off is not None else "-",
-        f"{result.mean_batch:.1f}",
-        f"{result.mean_k:.2f}",
-        f"{result.acceptance_length:.2f}",
-    ]
+        print(line, file=stream)
+
+
+def prose(text: str, *, err: bool = False, style: str = "") -> None:
+    """Sentences, broken between words where a terminal ends; those of a list keep its indent."""
+    stream = sys.stderr if err else sys.stdout
+    if not is_styled(stream):
+        print(text, file=stream)
+        return
+    indent = "  " if text.startswith("- ") else ""
+    width = console(stream).width
+    for line in text.split("\n"):
+        broken = textwrap.fill(
+            together(line), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        _styled(apart(broken), stream, style)
+
+
+def _styled(text: str, stream: IO[str], style: str) -> None:
+    from rich.text import Text
+
+    shown = Text(text, style=style)
+    for label, look in LABELS.items():
+        if text.startswith((f"{label}: ", f"{label} ")) or text == label:
+            shown.stylize(look, 0, len(label))
+            break
+    console(stream).print(shown, soft_wrap=True)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from kplan.cli import complete
+
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
 
 app = typer.Typer(
@@ -21,7 +23,8 @@ def policies(ctx: typer.Context, json: Json = False) -> int:
     """List the policies, what they do, and which engines can run them; --json adds where each is from."""
     if ctx.invoked_subcommand is not None:
         return 0
-    from kplan.cli.output import print_json, print_table
+    from kplan.cli.output import print_json
+    from kplan.cli.tables import print_table
     from kplan.registry import list_policies
 
     found = list_policies()
@@ -44,18 +47,24 @@ def policies(ctx: typer.Context, json: Json = False) -> int:
 
 @app.command("check")
 def check(
-    policy: Annotated[str, typer.Argument(help="policy text: a name, pkg.module:Class or file.py:Class")],
+    policy: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=complete.policies, help="policy text: a name, pkg.module:Class or file.py:Class"
+        ),
+    ],
     json: Json = False,
 ) -> int:
     """Hold a policy against the laws that every policy must keep; exit 1 when it breaks one."""
-    from kplan.cli.output import print_json, progress
+    from kplan.cli.output import print_json, prose
+    from kplan.cli.progress import progress
     from kplan.testing import LAWS, find, spec_of, steps_per_s
 
     spec = spec_of(policy)
-    with progress(json) as say:
+    with progress() as tell:
         findings = []
-        for law in LAWS:
-            say(law.says)
+        for i, law in enumerate(LAWS):
+            tell(law.says, i, len(LAWS))
             findings.append(find(law, spec))
         passed = all(finding.passed for finding in findings)
         speed = steps_per_s(spec) if passed else None
@@ -73,10 +82,10 @@ def check(
         )
         return 0 if passed else 1
     for one in findings:
-        print(f"ok    {one.law}: {one.law.says}" if one.passed else f"FAIL  {one.broken}")
+        prose(f"ok    {one.law}: {one.law.says}" if one.passed else f"FAIL  {one.broken}")
     if passed:
         told = "" if speed is None else f"; {speed:,.0f} engine steps/s here at batch 64"
-        print(f"{spec.text} keeps all {len(findings)} laws{told}")
+        prose(f"{spec.text} keeps all {len(findings)} laws{told}")
     return 0 if passed else 1
 
 
@@ -87,14 +96,14 @@ def new(
     json: Json = False,
 ) -> int:
     """Write a small policy with search ranges, and a test that holds it against the laws."""
-    from kplan.cli.output import print_json
+    from kplan.cli.output import print_json, say
     from kplan.cli.policy_files import write_policy
 
     made = write_policy(name, folder)
     if json:
         print_json({"policy": made.text, "files": [str(made.policy), str(made.test)]})
         return 0
-    print(f"wrote {made.policy} and {made.test}; try")
-    print(f"  kplan policies check {made.text}")
-    print(f"  kplan simulate --qps 16 --policy {made.text}")
+    say(f"wrote {made.policy} and {made.test}; try")
+    say(f"  kplan policies check {made.text}")
+    say(f"  kplan simulate --qps 16 --policy {made.text}")
     return 0

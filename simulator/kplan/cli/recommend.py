@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kplan.cli import complete
 from kplan.cli import options as o
 
 if TYPE_CHECKING:
@@ -54,7 +55,11 @@ def recommend(
     gpu_memory_utilization: o.GpuMemory = None,
     policy: Annotated[
         str | None,
-        typer.Option("--policy", help="plan for this one instead of the best, as table:1-4=3,5-=1"),
+        typer.Option(
+            "--policy",
+            autocompletion=complete.policies,
+            help="plan for this one instead of the best, as table:1-4=3,5-=1",
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for plan.json, configs and report")
@@ -66,15 +71,16 @@ def recommend(
     Exit code 1 when the load cannot be served as asked.
     """
     flags = locals()
-    from kplan.cli.output import print_json, progress
+    from kplan.cli.output import print_json
     from kplan.cli.paths import check_folder
+    from kplan.cli.progress import progress
     from kplan.registry import parse_policy
 
     chosen = flags.pop("policy")  # a scenario's own is the one that is simulated
     scenario = o.scenario_of(None, flags, {"replications": 5})
     if out is not None:
         check_folder("--out", out)
-    with progress(json) as tell:
+    with progress() as tell:
         from kplan.search.recommend import Wanted, plan_for
         from kplan.search.recommend import recommend as answer
 
@@ -97,13 +103,15 @@ def recommend(
 
 
 def _show(plan: Plan, written: list[str]) -> None:
-    from kplan.cli.output import POLICY_COLUMNS, policy_row, print_table
+    from kplan.cli.output import prose, say
+    from kplan.cli.policy_table import POLICY_COLUMNS, policy_row
+    from kplan.cli.tables import print_table
     from kplan.config.loads import load_words, ranks_words, requests_words
 
-    print(plan.answer.words)
+    prose(plan.answer.words, style="bold")
     for reason in plan.answer.why:
-        print(f"- {reason}")
-    print()
+        prose(f"- {reason}")
+    say()
     rows = [policy_row(result) for result in plan.policies]
     q = plan.question
     where = f"{plan.answer.replicas} x ({ranks_words(q)} {q.hardware})"
@@ -112,8 +120,9 @@ def _show(plan: Plan, written: list[str]) -> None:
         f"{q.replications} x {q.requests} requests simulated",
         POLICY_COLUMNS,
         rows,
+        marked=next((i for i, one in enumerate(plan.policies) if one.name == plan.answer.policy), None),
     )
     if any(not result.exportable for result in plan.policies):
-        print(f"* not runnable on {q.engine} today")
+        say(f"* not runnable on {q.engine} today")
     for line in written:
-        print(line)
+        say(line)

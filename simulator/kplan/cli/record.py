@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kplan.cli import complete
 from kplan.cli import options as o
 
 if TYPE_CHECKING:
@@ -34,14 +36,21 @@ def record(
     workload: Annotated[
         str | None,
         typer.Option(
-            "--workload", help="instead: random tokens at its lengths, whose acceptance says nothing of text"
+            "--workload",
+            autocompletion=complete.shipped("workloads"),
+            help="instead: random tokens at its lengths, whose acceptance says nothing of text",
         ),
     ] = None,
     chat: Annotated[
         bool, typer.Option("--chat", help="ask each text as a user's message, by the model's chat template")
     ] = False,
     proposer: Annotated[
-        str | None, typer.Option("--proposer", help="what drafts: eagle3, ngram ... [as SGLang tells]")
+        str | None,
+        typer.Option(
+            "--proposer",
+            autocompletion=complete.proposers,
+            help="what drafts: eagle3, ngram ... [as SGLang tells]",
+        ),
     ] = None,
     concurrency: Annotated[int | None, typer.Option("--concurrency", help="requests in flight [8]")] = None,
     qps: Annotated[float | None, typer.Option("--qps", help="instead: requests per second, Poisson")] = None,
@@ -76,8 +85,9 @@ def record(
 
     The same command goes on where it stopped. Exit code 1: the server's counters contradict the answers.
     """
-    from kplan.cli.output import bar, print_json
+    from kplan.cli.output import print_json
     from kplan.cli.paths import check_outputs
+    from kplan.cli.progress import progress
     from kplan.live.dialect import Sampling
     from kplan.live.generate import Limits
     from kplan.live.record import Asked
@@ -101,8 +111,8 @@ def record(
         limits=Limits(silence_s=silence_s, run_s=limit_s),
         api_key=key,
     )
-    with bar(json, "requests") as progress:
-        found = run(asked, progress)
+    with progress() as tell:
+        found = run(asked, partial(tell, "asking the server"))
     told = _record(found, asked.rows, trace)
     if json:
         print_json(told)
@@ -201,36 +211,37 @@ def _next(found: Recorded, rows: Path, trace: Path | None) -> str:
 
 
 def _say(found: Recorded, told: dict[str, Any]) -> None:
-    from kplan.cli.output import print_table
+    from kplan.cli.output import prose, say
+    from kplan.cli.tables import print_table
     from kplan.live.route import ROUTE_WORDS
 
-    typer.echo(f"{found.info}: {ROUTE_WORDS[found.route]}")
+    prose(f"{found.info}: {ROUTE_WORDS[found.route]}")
     if found.better:
-        typer.echo(f"better: {found.better}")
-    typer.echo(f"{found.rows} of {found.asked} requests in {told['out']}, {found.added} added")
+        prose(f"better: {found.better}")
+    say(f"{found.rows} of {found.asked} requests in {told['out']}, {found.added} added")
     if found.driven.refused:
         index, said = found.driven.refused[0]
-        typer.echo(f"{len(found.driven.refused)} refused by the server, the first prompt {index + 1}: {said}")
+        prose(f"{len(found.driven.refused)} refused by the server, the first prompt {index + 1}: {said}")
     if found.driven.out_of_time:
-        typer.echo("the time was over; the same command goes on")
+        prose("the time was over; the same command goes on")
     shown = told["acceptance"]
     if shown is not None:
         parts = [f"{shown['tokens_per_step']:.3f} tokens a step"] if shown["tokens_per_step"] else []
         if shown["accepted_per_draft"] is not None:
             parts.append(f"{shown['accepted_per_draft']:.3f} of the drafts accepted")
-        typer.echo(f"K = {found.speculation.k}: " + ", ".join(parts))
+        prose(f"K = {found.speculation.k}: " + ", ".join(parts))
         table = [
             [str(row["draft"]), str(row["steps"]), f"{row['marginal']:.4f}"] for row in shown["by_draft"]
         ]
         print_table("by draft", ["draft", "steps", "accepted up to it"], table)
     for one in found.checks:
         mark = {True: "ok", False: "FAILS", None: "not known"}[one.ok]
-        typer.echo(f"check {one.name}: {mark}: {one.words}")
+        prose(f"check {one.name}: {mark}: {one.words}")
     for note in told["notes"]:
-        typer.echo(f"note: {note}")
+        prose(f"note: {note}")
     if told["trace"]:
-        typer.echo(f"wrote {told['trace']}")
+        say(f"wrote {told['trace']}")
     elif found.sound is not True and found.speculation.k and found.route.value == "growth":
-        typer.echo("no trace: chunks tell the acceptance only where the counters confirm them", err=True)
+        prose("no trace: chunks tell the acceptance only where the counters confirm them", err=True)
     if told["next"]:
-        typer.echo(f"next: {told['next']}")
+        say(f"next: {told['next']}")

@@ -25,7 +25,7 @@ def report(
 
     A plan of an older release lacks what its pictures of other loads are drawn from: those are left out.
     """
-    from kplan.cli.output import print_json
+    from kplan.cli.output import print_json, say
     from kplan.cli.paths import check_outputs
     from kplan.files import write_text
 
@@ -36,7 +36,7 @@ def report(
     if json:
         print_json({"files": [str(target)]})
     else:
-        print(f"wrote {target}")
+        say(f"wrote {target}")
     return 0
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kplan.cli import complete
 from kplan.cli import options as o
+from kplan.cli.tables import Column
 
 if TYPE_CHECKING:
     from kplan.cli.files import Written
     from kplan.search.found import Verdict
     from kplan.search.optimize import Found
     from kplan.search.score import Tried
+    from kplan.telling import Tell
 
 DEFAULT_REPLICATIONS = 5
 
@@ -38,7 +39,9 @@ def search(
     family: Annotated[
         list[str] | None,
         typer.Option(
-            "--family", help="policy to search, may be repeated: table, context-table, my.py:MyPolicy [table]"
+            "--family",
+            autocompletion=complete.policies,
+            help="policy to search, may be repeated: table, context-table, my.py:MyPolicy [table]",
         ),
     ] = None,
     objective: Annotated[
@@ -78,7 +81,11 @@ def search(
     drafter: o.Drafter = None,
     workload: Annotated[
         list[str] | None,
-        typer.Option("--workload", help="workload profile, may be repeated: all count alike [sharegpt]"),
+        typer.Option(
+            "--workload",
+            autocompletion=complete.shipped("workloads"),
+            help="workload profile, may be repeated: all count alike [sharegpt]",
+        ),
     ] = None,
     traces: o.Traces = None,
     dataset: o.Dataset = None,
@@ -116,11 +123,12 @@ def search(
     Exit code 1 when no policy keeps up and meets the SLOs at every load.
     """
     flags = locals() | {"workload": workload[0] if workload else None}
-    from kplan.cli.output import print_json, progress
+    from kplan.cli.output import print_json, prose, say
     from kplan.cli.paths import check_folder
+    from kplan.cli.progress import progress
     from kplan.errors import InputError
 
-    rates = () if loads is None else numbers("--loads", loads)
+    rates = () if loads is None else o.numbers("--loads", loads)
     if rates and qps is None and concurrency is None and replay is None and scenario is None:
         flags["qps"] = rates[0]
     if replicas == "auto":
@@ -130,7 +138,7 @@ def search(
     question = o.scenario_of(scenario, flags, {"replications": DEFAULT_REPLICATIONS})
     if out is not None:
         check_folder("--out", out)
-    with progress(json) as tell:
+    with progress() as tell:
         from kplan.search.found import judge, record
         from kplan.search.optimize import FOLDER, Asked, optimize, study_name
         from kplan.simulate.parallel import cores
@@ -152,7 +160,7 @@ def search(
             asked.check()
             FOLDER.mkdir(parents=True, exist_ok=True)
             asked = asked.stored(str(FOLDER / f"{study_name(question, asked)}.journal"))
-        found = optimize(question, asked, tell, lambda text: print(text, file=sys.stderr))
+        found = optimize(question, asked, tell, lambda text: prose(text, err=True))
         verdict = judge(found)
         files = None if out is None else _write(found, verdict, out, tell)
     if json:
@@ -160,25 +168,8 @@ def search(
     else:
         _show(found, verdict)
         for line in files.lines() if files else ():
-            print(line)
+            say(line)
     return 0 if verdict.best is not None else 1
-
-
-def numbers(option: str, text: str) -> tuple[float, ...]:
-    """The positive numbers of ``4,8,64``.
-
-    Raises:
-        InputError: one of them is none.
-    """
-    from kplan.errors import InputError
-
-    values = []
-    for part in text.split(","):
-        try:
-            values.append(float(part))
-        except ValueError:
-            raise InputError(option, part.strip(), "is no number", "write 4,8,64") from None
-    return tuple(values)
 
 
 @dataclass(frozen=True)
@@ -209,7 +200,7 @@ class Files:
         return lines + ([self.note] if self.note else []) + (self.plan.lines() if self.plan else [])
 
 
-def _write(found: Found, verdict: Verdict, out: Path, tell: Callable[[str], None]) -> Files:
+def _write(found: Found, verdict: Verdict, out: Path, tell: Tell) -> Files:
     """Write the search, and the plan of the best policy that the engine runs.
 
     Raises:
@@ -230,20 +221,29 @@ def _write(found: Found, verdict: Verdict, out: Path, tell: Callable[[str], None
     return Files(paths, chosen.policy, note, write_out(plan_of(found, chosen, tell), out))
 
 
-COLUMNS = ("policy", "of greedy", "95%", "TPOT ms", "TTFT ms", "tok/s sustained", "mean K")
+COLUMNS = (
+    "policy",
+    "of greedy",
+    Column("95%", spare=2),
+    "TPOT ms",
+    Column("TTFT ms", spare=1),
+    "tok/s sustained",
+    "mean K",
+)
 
 
 def _show(found: Found, verdict: Verdict) -> None:
-    from kplan.cli.output import print_table
+    from kplan.cli.output import prose
+    from kplan.cli.tables import print_table
     from kplan.search.found import against, gap, words
 
-    print(words(found, verdict))
+    prose(words(found, verdict), style="bold")
     trials = found.trials
     stopped = f", {len(trials.pruned)} stopped early" if trials.pruned else ""
     refused = f", {trials.refused} refused" if trials.refused else ""
     kept = "" if found.storage is None else f"; study {found.study} in {found.storage}"
     before = f" ({trials.found} of them found there)" if trials.found else ""
-    print(f"{trials.done} trials{before}{stopped}{refused} in {found.wall_s:.1f} s{kept}\n")
+    prose(f"{trials.done} trials{before}{stopped}{refused} in {found.wall_s:.1f} s{kept}\n")
     shown = [one for one in (verdict.best, verdict.runnable, verdict.lowest) if one is not None]
     groups = (*shown, *verdict.front, *against(found))
     rows = {one.policy: _row(found, one) for one in groups}
@@ -254,16 +254,16 @@ def _show(found: Found, verdict: Verdict) -> None:
         list(rows.values()),
     )
     if verdict.front:
-        print("on the front: " + ", ".join(one.policy for one in verdict.front))
+        prose("on the front: " + ", ".join(one.policy for one in verdict.front))
     chosen = verdict.runnable or verdict.best
     if chosen is not None:
         for objective in found.asked.objectives:
             told = [(gap(found, chosen, one), one) for one in against(found)]
             lines = [f"{one.policy} {told[objective]['verdict']}" for told, one in told if one is not chosen]
-            print(f"{objective} of {chosen.policy} against " + ", ".join(lines))
+            prose(f"{objective} of {chosen.policy} against " + ", ".join(lines))
     if found.importances:
         told_shares = [f"{name} {share:.0%}" for name, share in list(found.importances.items())[:6]]
-        print(f"importance: {', '.join(told_shares)}")
+        prose(f"importance: {', '.join(told_shares)}")
 
 
 def _row(found: Found, tried: Tried) -> list[str]:

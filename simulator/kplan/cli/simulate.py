@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kplan.cli import complete
 from kplan.cli import options as o
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def simulate(
         str | None,
         typer.Option(
             "--policy",
+            autocompletion=complete.policies,
             help="off, fixed:3, table:1-64=3,65-=1, sglang-ema, match-else, my.py:MyPolicy ... [fixed:3]",
         ),
     ] = None,
@@ -83,7 +85,10 @@ def simulate(
     missed.
     """
     flags = locals()
-    from kplan.cli.output import POLICY_COLUMNS, policy_row, print_json, print_table, progress
+    from kplan.cli.output import print_json, prose, say
+    from kplan.cli.policy_table import POLICY_COLUMNS, policy_row
+    from kplan.cli.progress import progress
+    from kplan.cli.tables import print_table
 
     question = o.scenario_of(scenario, flags, {})
     if question.requests is None and "replications" not in question.model_fields_set:
@@ -91,7 +96,7 @@ def simulate(
             update={"replications": OF_A_LOG if question.replay else DEFAULT_REPLICATIONS}
         )
     start = time.perf_counter()
-    with progress(json) as tell:
+    with progress() as tell:
         from kplan.search.phrases import within_text
         from kplan.search.single import simulate_one
 
@@ -121,18 +126,18 @@ def simulate(
             print_table("over the requests", PERCENTILE_COLUMNS, [_percentiles(one) for one in settled])
         if run.mix is not None:
             shares = ", ".join(f"{name} {share:.1%}" for name, share in run.mix.proposer_share.items())
-            print(
+            prose(
                 f"request-steps by who drafted: {shares}; {run.mix.switches_per_1000:.1f} changes per 1,000"
             )
         if run.result.max_qps_slo is not None:
             replicas_serve = "they serve" if (question.replicas or 1) > 1 else "it serves"
-            print(within_text(replicas_serve, run.result.max_qps_slo))
+            prose(within_text(replicas_serve, run.result.max_qps_slo))
         if not run.meets_slo:
-            print("the SLO is missed: fewer than 90% of the requests meet it")
+            prose("the SLO is missed: fewer than 90% of the requests meet it")
         for note in run.notes:
-            print(f"note: {note}")
+            prose(f"note: {note}")
         for path in run.files:
-            print(f"wrote {path}")
+            say(f"wrote {path}")
     return 1 if run.result.saturated or not run.meets_slo else 0
 
 

@@ -53,14 +53,14 @@ def status(engine_python: EnginePython, json: o.Json = False) -> int:
 
 
 def _tell(engine: EngineSite, as_json: bool, what: str, *, installed: bool) -> int:
-    from kplan.cli.output import print_json
+    from kplan.cli.output import print_json, say
     from kplan.live.steplog import ENGINE_FLAG
 
     if as_json:
         print_json({"site": str(engine.site), "vllm": engine.version, "installed": installed})
         return 0
-    typer.echo(f"kplan-steplog {what}: vLLM {engine.version or '(no version told)'} in {engine.site}")
+    say(f"kplan-steplog {what}: vLLM {engine.version or '(no version told)'} in {engine.site}")
     if installed:
-        typer.echo(f"start the server with  KPLAN_STEPLOG=steps.jsonl vllm serve ... {ENGINE_FLAG}")
-        typer.echo("then run               kplan calibrate --url http://HOST:PORT --steplog steps.jsonl ...")
+        say(f"start the server with  KPLAN_STEPLOG=steps.jsonl vllm serve ... {ENGINE_FLAG}")
+        say("then run               kplan calibrate --url http://HOST:PORT --steplog steps.jsonl ...")
     return 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kplan.cli import record, traces_import, traces_replay
+from kplan.cli import complete, record, traces_import, traces_replay
 from kplan.cli.traces_fit import fit, fit_lines
 from kplan.cli.traces_pair import pair
 from kplan.cli.traces_tree import derive_tree
@@ -23,7 +24,10 @@ app.command("fit")(fit)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="trace file (kplan parquet, JSONL ...)")]
 Dataset = Annotated[str | None, typer.Option("--dataset", help="which data set of a file that holds several")]
-Proposer = Annotated[str, typer.Option("--proposer", help="eagle, eagle3, ngram, suffix ...")]
+Proposer = Annotated[
+    str,
+    typer.Option("--proposer", autocompletion=complete.proposers, help="eagle, eagle3, ngram, suffix ..."),
+]
 Out = Annotated[Path, typer.Option("--out", help="file to write")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
 KeepLoopy = Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate outputs too")]
@@ -42,7 +46,10 @@ def workload(
     out: Annotated[Path, typer.Option("--out", help="folder for NAME.yaml and its trace models")],
     dataset: Dataset = None,
     proposer: Annotated[
-        list[str] | None, typer.Option("--proposer", help="only these; may be repeated [all recorded]")
+        list[str] | None,
+        typer.Option(
+            "--proposer", autocompletion=complete.proposers, help="only these; may be repeated [all recorded]"
+        ),
     ] = None,
     summary: Annotated[str, typer.Option("--summary", help="one line for listings")] = "",
     target: Annotated[str, typer.Option("--target", help="model profile whose outputs these are")] = "",
@@ -57,6 +64,7 @@ def workload(
     """Fit lengths and a trace model of every proposer recorded: a workload for --workload NAME.yaml."""
     from kplan.acceptance import load_traces
     from kplan.cli.paths import check_folder
+    from kplan.cli.progress import progress
     from kplan.errors import InputError
     from kplan.workload.build import build_workload, write_workload
     from kplan.workload.pairs import add_pairs, fit_pairs, report_lines
@@ -64,12 +72,16 @@ def workload(
     if Path(name).name != name or name == "..":
         raise InputError("--name", name, "it names the files", "leave out folders: --out has them")
     check_folder("--out", out)
-    traces = load_traces(file, dataset)
-    built, models = build_workload(
-        traces, name, summary, target=target, proposers=proposer, keep_loopy=keep_loopy, holdout=holdout
-    )
-    files = write_workload(built, models, out)
-    fitted = fit_pairs(traces, models, keep_loopy=keep_loopy, holdout=holdout) if pairs else []
+    with progress() as tell:
+        tell(f"reading {file.name}")
+        traces = load_traces(file, dataset)
+        tell("fitting lengths and a model of every proposer")
+        built, models = build_workload(
+            traces, name, summary, target=target, proposers=proposer, keep_loopy=keep_loopy, holdout=holdout
+        )
+        files = write_workload(built, models, out)
+        tell("fitting how the proposers depend on each other")
+        fitted = fit_pairs(traces, models, keep_loopy=keep_loopy, holdout=holdout) if pairs else []
     files = [*files[:-1], *add_pairs(files[-1], fitted)[:-1], files[-1]]
     lines = [line for proposer, model in models.items() for line in (f"{proposer}:", *fit_lines(model))]
     lines += [line for one in fitted for line in report_lines(one)]
@@ -78,7 +90,7 @@ def workload(
         "models": {p: dict(m.facts) for p, m in models.items()},
         "pairs": {one.name: dict(one.facts) for one in fitted},
     }
-    _say(json, record, [*lines, *(f"wrote {f}" for f in files)])
+    _show(json, record, lines, files)
     return 0
 
 
@@ -87,7 +99,14 @@ def adapt(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="trace model (JSON) to start from")],
     proposer: Proposer,
     source: Annotated[str, typer.Option("--source", help="where the figures were published")],
-    lengths: Annotated[str, typer.Option("--lengths", help="workload whose output lengths are walked over")],
+    lengths: Annotated[
+        str,
+        typer.Option(
+            "--lengths",
+            autocompletion=complete.shipped("workloads"),
+            help="workload whose output lengths are walked over",
+        ),
+    ],
     out: Out,
     acceptance_length: Annotated[
         list[str] | None, typer.Option("--acceptance-length", help="K=TOKENS along the walk; may be repeated")
@@ -103,15 +122,18 @@ def adapt(
     """
     from kplan.acceptance import load_model, save_model
     from kplan.cli.paths import check_outputs
+    from kplan.cli.progress import progress
     from kplan.workload import load_workload
     from kplan.workload.build import adapt_model
 
     check_outputs({"--out": out}, [model])
     by_k = _by_k(acceptance_length or [])
-    made = adapt_model(load_model(model), proposer, source, load_workload(lengths), by_k, position_median)
+    with progress() as tell:
+        tell("adapting the model to the figures")
+        made = adapt_model(load_model(model), proposer, source, load_workload(lengths), by_k, position_median)
     save_model(made, out)
     lines = [f"{key}: {value}" for key, value in made.facts.items()]
-    _say(json, {"out": str(out), "proposer": proposer, **made.facts}, [*lines, f"wrote {out}"])
+    _show(json, {"out": str(out), "proposer": proposer, **made.facts}, lines, [out])
     return 0
 
 
@@ -128,11 +150,13 @@ def _by_k(texts: list[str]) -> dict[int, float]:
     return pairs
 
 
-def _say(json: bool, record: dict[str, Any], lines: list[str]) -> None:
-    from kplan.cli.output import print_json
+def _show(json: bool, record: dict[str, Any], lines: Sequence[str], files: Sequence[Path]) -> None:
+    from kplan.cli.output import print_json, prose, say
 
     if json:
         print_json(record)
         return
     for line in lines:
-        typer.echo(line)
+        prose(line)
+    for file in files:
+        say(f"wrote {file}")

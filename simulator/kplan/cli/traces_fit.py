@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kplan.cli import complete
 from kplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +19,12 @@ _WHAT_FITS = "a trace FILE, --per-position or --mean-acceptance-length"
 
 
 def fit(
-    proposer: Annotated[str, typer.Option("--proposer", help="eagle, eagle3, ngram, suffix ...")],
+    proposer: Annotated[
+        str,
+        typer.Option(
+            "--proposer", autocompletion=complete.proposers, help="eagle, eagle3, ngram, suffix ..."
+        ),
+    ],
     out: Annotated[
         Path,
         typer.Option("--out", help="model to write (JSON); from figures also NAME.yaml, for --workload"),
@@ -59,7 +65,12 @@ def fit(
         ),
     ] = None,
     lengths: Annotated[
-        str | None, typer.Option("--lengths", help="workload that lends output lengths [that of --like]")
+        str | None,
+        typer.Option(
+            "--lengths",
+            autocompletion=complete.shipped("workloads"),
+            help="workload that lends output lengths [that of --like]",
+        ),
     ] = None,
     source: Annotated[str, typer.Option("--source", help="where the figures were published")] = "",
     json: Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")] = False,
@@ -107,23 +118,29 @@ def _from_recording(
     json: bool,
 ) -> int:
     from kplan.acceptance import load_traces, save_model
-    from kplan.cli.output import print_json
+    from kplan.cli.output import print_json, prose, say
+    from kplan.cli.progress import progress
     from kplan.workload.build import fit_recording
 
-    traces = load_traces(file, dataset)
-    if judge_order:
-        _need_positions(traces, proposer)
-    model = fit_recording(traces, proposer, keep_loopy=keep_loopy, holdout=holdout, like=like)
-    orders = _orders(traces, proposer, keep_loopy) if judge_order else []
+    with progress() as tell:
+        tell(f"reading {file.name}")
+        traces = load_traces(file, dataset)
+        if judge_order:
+            _need_positions(traces, proposer)
+        tell(f"fitting a model of {proposer}")
+        model = fit_recording(traces, proposer, keep_loopy=keep_loopy, holdout=holdout, like=like)
+        if judge_order:
+            tell("ranking the policies on the recording and on the model")
+        orders = _orders(traces, proposer, keep_loopy) if judge_order else []
     save_model(model, out)
     if json:
         record = {"out": str(out), "proposer": proposer, **model.facts}
         print_json(record | ({"order": [_order_record(one) for one in orders]} if judge_order else {}))
         return 0
     for line in fit_lines(model):
-        typer.echo(line)
+        prose(line)
     _show_orders(orders)
-    typer.echo(f"wrote {out}")
+    say(f"wrote {out}")
     return 0
 
 
@@ -147,14 +164,17 @@ def _from_figures(
     from dataclasses import replace
 
     from kplan.acceptance import save_model
-    from kplan.cli.output import print_json
+    from kplan.cli.output import print_json, prose, say
+    from kplan.cli.progress import progress
     from kplan.workload import load_workload
     from kplan.workload.build import write_workload
     from kplan.workload.figures import DEFAULT_LIKE, from_figures
 
     like = like or DEFAULT_LIKE
     lender = load_workload(lengths or like.partition("-")[0])
-    model = from_figures(figures, proposer, lender, like=like, source=source)
+    with progress() as tell:
+        tell("fitting a model on the figures")
+        model = from_figures(figures, proposer, lender, like=like, source=source)
     if out.suffix in (".yaml", ".yml"):
         summary = f"{figures.text()}; lengths of {lender.name}"
         own = replace(
@@ -169,10 +189,10 @@ def _from_figures(
         print_json({"files": written, "proposer": proposer, **model.facts})
         return 0
     reached = ", ".join(f"{value:.4f}" for value in model.facts["reached"])
-    typer.echo(f"{figures.text()}: the model reaches {reached}")
-    typer.echo(f"assumed as in {like}: {model.facts['assumed']}")
+    prose(f"{figures.text()}: the model reaches {reached}")
+    prose(f"assumed as in {like}: {model.facts['assumed']}")
     for one in written:
-        typer.echo(f"wrote {one}")
+        say(f"wrote {one}")
     return 0
 
 
@@ -238,7 +258,8 @@ def _orders(traces: TraceSet, proposer: str, keep_loopy: bool) -> list[Order]:
 
 
 def _show_orders(orders: list[Order]) -> None:
-    from kplan.cli.output import print_table
+    from kplan.cli.output import prose
+    from kplan.cli.tables import print_table
 
     if not orders:
         return
@@ -250,7 +271,7 @@ def _show_orders(orders: list[Order]) -> None:
     print_table("TPOT ms on the half not seen, and on a model of the other half", columns, rows)
     for one in orders:
         pairs = ", ".join(f"{a} and {b}" for a, b in one.model_differs) or "none"
-        typer.echo(f"batch {one.batch}: pairs ranked otherwise by the model: {pairs}")
+        prose(f"batch {one.batch}: pairs ranked otherwise by the model: {pairs}")
 
 
 def _order_record(order: Order) -> dict[str, Any]:

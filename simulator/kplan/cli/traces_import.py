@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from kplan.cli import complete
+from kplan.cli.tables import Column
 
 if TYPE_CHECKING:
     from kplan.acceptance import AcceptanceFigures, TraceSet
@@ -16,15 +20,16 @@ Dataset = Annotated[str | None, typer.Option("--dataset", help="which data set o
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
 
 _WALK = {
-    "tokens/step": "tokens_per_step",
-    "over positions": "position_tokens",
-    "drafted/step": "drafted_per_step",
-    "first kept": "first_accepted",
-    "oracle drafts": "oracle_drafted_per_step",
-    "lag 1": "lag1",
-    "within": "lag1_within",
-    "request SD": "request_sd",
+    "tokens/step": ("tokens_per_step", 0),
+    "over positions": ("position_tokens", 0),
+    "drafted/step": ("drafted_per_step", 3),
+    "first kept": ("first_accepted", 0),
+    "oracle drafts": ("oracle_drafted_per_step", 4),
+    "lag 1": ("lag1", 0),
+    "within": ("lag1_within", 1),
+    "request SD": ("request_sd", 2),
 }
+"""Columns of a walk -> the figure in them, and how soon a narrow terminal leaves it out."""
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +43,12 @@ def import_(
     out: Annotated[Path, typer.Option("--out", help="file to write: .parquet for traces, .json for figures")],
     dataset: Dataset = None,
     proposer: Annotated[
-        str | None, typer.Option("--proposer", help="what drafted, where the file does not say it")
+        str | None,
+        typer.Option(
+            "--proposer",
+            autocompletion=complete.proposers,
+            help="what drafted, where the file does not say it",
+        ),
     ] = None,
     recorded_k: Annotated[
         int | None, typer.Option("--recorded-k", min=1, max=254, help="K, where the file does not say it")
@@ -55,13 +65,14 @@ def import_(
     SGLang's meta_info or of aiperf, a result of vllm bench serve or of aiperf, and a CSV of steps.
     """
     from kplan.acceptance import AcceptanceFigures, ImportOptions, load_acceptance, save_figures, save_traces
-    from kplan.cli.output import bar, print_json
+    from kplan.cli.output import print_json, prose, say
     from kplan.cli.paths import check_outputs
+    from kplan.cli.progress import progress
 
     check_outputs({"--out": out}, [file])
     options = ImportOptions(proposer, recorded_k, tokenizer, figures)
-    with bar(json, "bytes") as progress:
-        found = load_acceptance(file, dataset, options, progress)
+    with progress() as tell:
+        found = load_acceptance(file, dataset, options, partial(tell, f"reading {file.name}"))
     if isinstance(found, AcceptanceFigures):
         _check_suffix(out, ".json")
         save_figures(found, out)
@@ -73,8 +84,9 @@ def import_(
     if json:
         print_json({"out": str(out), **record})
         return 0
-    for line in (f"{words} -> {out}", *found.notes):
-        typer.echo(line)
+    say(f"{words} -> {out}")
+    for note in found.notes:
+        prose(note)
     return 0
 
 
@@ -89,13 +101,17 @@ def describe(
     from kplan.acceptance import load_traces
     from kplan.acceptance.describe import complementarity
     from kplan.acceptance.describe import describe as measure
-    from kplan.cli.output import print_json
+    from kplan.cli.output import print_json, prose, say
     from kplan.cli.paths import check_outputs
+    from kplan.cli.progress import progress
     from kplan.files import write_text
 
     check_outputs({"--report": report}, [file])
-    traces = load_traces(file, dataset)
-    found, pairs = measure(traces), complementarity(traces)
+    with progress() as tell:
+        tell(f"reading {file.name}")
+        traces = load_traces(file, dataset)
+        tell("describing the acceptance")
+        found, pairs = measure(traces), complementarity(traces)
     if report is not None:
         from kplan.report import render_acceptance
 
@@ -107,14 +123,14 @@ def describe(
         return 0
     _print(found, pairs)
     for note in traces.notes:
-        typer.echo(f"note: {note}", err=True)
+        prose(f"note: {note}", err=True)
     if report is not None:
-        typer.echo(f"wrote {report}", err=True)
+        say(f"wrote {report}", err=True)
     return 0
 
 
 def _print(found: Mapping[str, Mapping[str, Any]], pairs: list[dict[str, Any]]) -> None:
-    from kplan.cli.output import print_table
+    from kplan.cli.tables import print_table
 
     for name, facts in found.items():
         title = (
@@ -122,8 +138,10 @@ def _print(found: Mapping[str, Mapping[str, Any]], pairs: list[dict[str, Any]]) 
             f"positions known, K={facts['recorded_k']}, {facts['censored_positions']} censored"
         )
         if facts["walk"]:
-            rows = [[str(row["k"]), *(_number(row[key]) for key in _WALK.values())] for row in facts["walk"]]
-            print_table(title, ["K", *_WALK], rows)
+            rows = [
+                [str(row["k"]), *(_number(row[key]) for key, _ in _WALK.values())] for row in facts["walk"]
+            ]
+            print_table(title, ["K", *(Column(name, spare) for name, (_, spare) in _WALK.items())], rows)
         else:
             print_table(title, ["tokens/step of the steps taken"], [[_number(facts["step_mean"])]], left=0)
         drafts = [
@@ -131,16 +149,16 @@ def _print(found: Mapping[str, Mapping[str, Any]], pairs: list[dict[str, Any]]) 
             for row in facts["by_draft"]
         ]
         print_table(f"{name} by draft", ["draft", "reached", "conditional", "marginal"], drafts)
-    columns = [
+    columns = (
         "proposers",
-        "positions",
+        Column("positions", spare=2),
         "first right",
         "",
         "either",
         "independent",
         "correlation",
-        "better mean",
-    ]
+        Column("better mean", spare=1),
+    )
     rows = [
         [
             " + ".join(pair["proposers"]),

@@ -7,13 +7,18 @@ from typing import Annotated
 
 import typer
 
+from kplan.cli import complete
+
 
 def pair(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="trace file that holds both proposers")],
     workload: Annotated[
         Path, typer.Option("--workload", help="profile (NAME.yaml) with a model of both; gets the pair")
     ],
-    proposer: Annotated[list[str], typer.Option("--proposer", help="given twice: ngram, and eagle3")],
+    proposer: Annotated[
+        list[str],
+        typer.Option("--proposer", autocompletion=complete.proposers, help="given twice: ngram, and eagle3"),
+    ],
     dataset: Annotated[
         str | None, typer.Option("--dataset", help="which data set of a file that holds several")
     ] = None,
@@ -29,8 +34,9 @@ def pair(
     """
     from kplan.acceptance import load_traces
     from kplan.acceptance.joint_fit import fit_pair
-    from kplan.cli.output import print_json
+    from kplan.cli.output import print_json, prose, say
     from kplan.cli.paths import check_outputs
+    from kplan.cli.progress import progress
     from kplan.errors import InputError
     from kplan.workload.pairs import add_pairs, holding, report_lines
 
@@ -40,13 +46,18 @@ def pair(
         raise InputError("--workload", str(workload), "no such file", "kplan traces workload writes one")
     check_outputs({"--workload": workload}, [file])
     holding(workload, proposer)
-    traces = load_traces(file, dataset)
-    fitted = fit_pair(traces, proposer[0], proposer[1], keep_loopy=keep_loopy, holdout=holdout)
+    with progress() as tell:
+        tell(f"reading {file.name}")
+        traces = load_traces(file, dataset)
+        tell(f"fitting how {proposer[0]} and {proposer[1]} depend on each other")
+        fitted = fit_pair(traces, proposer[0], proposer[1], keep_loopy=keep_loopy, holdout=holdout)
     written = [str(path) for path in add_pairs(workload, [fitted])]
     if json:
         shares = {"class_share": fitted.class_share, "window_share": fitted.window_share}
         print_json({"files": written, "pair": fitted.name, **shares, "depth": fitted.depth, **fitted.facts})
         return 0
-    for line in [*report_lines(fitted), *(f"wrote {path}" for path in written)]:
-        typer.echo(line)
+    for line in report_lines(fitted):
+        prose(line)
+    for path in written:
+        say(f"wrote {path}")
     return 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from kplan.cli import complete
 
 if TYPE_CHECKING:
     from kplan.acceptance import TraceSet
@@ -20,7 +23,9 @@ def replay(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="requests: parquet, JSONL or CSV, or the name example")
     ],
-    proposer: Annotated[str, typer.Option("--proposer", help="ngram or suffix")],
+    proposer: Annotated[
+        str, typer.Option("--proposer", autocompletion=complete.proposers, help="ngram or suffix")
+    ],
     out: Annotated[Path, typer.Option("--out", help="trace file to write (parquet)")],
     k: Annotated[int | None, typer.Option("--k", help="drafts at most [ngram 20, suffix 24]")] = None,
     prompt_lookup_min: Annotated[
@@ -60,8 +65,10 @@ def replay(
     from kplan.acceptance.replay import replay_requests
     from kplan.acceptance.replay_input import find_roles, load_tokenizer, read_requests
     from kplan.cli.options import pairs
-    from kplan.cli.output import bar, print_json, print_table
+    from kplan.cli.output import print_json, prose, say
     from kplan.cli.paths import check_outputs
+    from kplan.cli.progress import progress
+    from kplan.cli.tables import print_table
     from kplan.config.shipped import trace_path
     from kplan.workload.log_file import open_log
 
@@ -90,8 +97,9 @@ def replay(
         encode=encode,
         tokenizer="" if tokenizer is None else str(tokenizer),
     )
-    with bar(json, "positions") as progress:
-        traces = replay_requests(requests, rule, workers=workers, progress=progress)
+    with progress() as tell:
+        told = partial(tell, f"replaying {proposer} over positions")
+        traces = replay_requests(requests, rule, workers=workers, progress=told)
     save_traces(traces, out)
     record: dict[str, Any] = {"out": str(out), "proposer": proposer, "rule": str(rule), **summary(traces)}
     if json:
@@ -101,8 +109,8 @@ def replay(
     title = f"{proposer}: {record['requests']} requests, {record['positions']} positions"
     print_table(title, ["K", "tokens/step", "drafted/step"], rows)
     for note in traces.notes:
-        typer.echo(f"note: {note}", err=True)
-    typer.echo(f"wrote {out}")
+        prose(f"note: {note}", err=True)
+    say(f"wrote {out}")
     return 0
 
 

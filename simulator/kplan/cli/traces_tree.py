@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kplan.cli import complete
 from kplan.cli import options as o
 
 if TYPE_CHECKING:
@@ -17,7 +18,12 @@ MODEL = typer.Argument(metavar="MODEL", help="trace model (JSON) of the head's c
 
 def derive_tree(
     model: Annotated[Path, MODEL],
-    proposer: Annotated[str, typer.Option("--proposer", help="name of the tree, for example eagle3-tree")],
+    proposer: Annotated[
+        str,
+        typer.Option(
+            "--proposer", autocompletion=complete.proposers, help="name of the tree, for example eagle3-tree"
+        ),
+    ],
     tree: Annotated[
         str, typer.Option("--tree", help="DEPTH,TOPK,NODES: 3,2,5 verifies 5 nodes of depth <= 3")
     ],
@@ -29,17 +35,21 @@ def derive_tree(
     How often the lower ranks of the head are right is assumed: fitted on published trees.
     """
     from kplan.acceptance import load_model, save_model, tree_model
-    from kplan.cli.output import print_json
+    from kplan.cli.output import print_json, prose, say
     from kplan.cli.paths import check_outputs
+    from kplan.cli.progress import progress
 
     check_outputs({"--out": out}, [model])
-    made = tree_model(load_model(model), proposer, _tree(tree))
+    with progress() as tell:
+        tell("walking the tree")
+        made = tree_model(load_model(model), proposer, _tree(tree))
     save_model(made, out)
     if json:
         print_json({"out": str(out), "proposer": proposer, **made.facts})
         return 0
-    for line in (*(f"{key}: {value}" for key, value in made.facts.items()), f"wrote {out}"):
-        typer.echo(line)
+    for key, value in made.facts.items():
+        prose(f"{key}: {value}")
+    say(f"wrote {out}")
     return 0
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kplan.cli import complete
 from kplan.cli.options import Json
+from kplan.cli.tables import Column
 
 if TYPE_CHECKING:
     from kplan.validate.baseline import Baseline
@@ -17,14 +19,30 @@ if TYPE_CHECKING:
 
 SHIPPED, NONE = "shipped", "none"
 """Values of --baseline that are no file."""
-COLUMNS = ("table", "rows", "counted", "MAPE", "worst", "bias", "sign", "regret", "target", "passed")
-ROW_COLUMNS = ("at", "measured", "predicted", "band", "error", "counts")
+COLUMNS = (
+    "table",
+    Column("rows", spare=5),
+    Column("counted", spare=3),
+    "MAPE",
+    Column("worst", spare=1),
+    Column("bias", spare=4),
+    Column("sign", spare=2),
+    Column("regret", spare=2),
+    Column("target", spare=1, folds=True),
+    "passed",
+)
+ROW_COLUMNS = (
+    "at", "measured", "predicted", Column("band", spare=1), "error", Column("counts", folds=True),
+)  # fmt: skip
 
 
 def validate(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(help="tables or groups of them by name, YAML files, folders [all shipped]"),
+        typer.Argument(
+            autocompletion=complete.shipped("published"),
+            help="tables or groups of them by name, YAML files, folders [all shipped]",
+        ),
     ] = None,
     rows: Annotated[bool, typer.Option("--rows", help="every row, predicted beside measured")] = False,
     baseline: Annotated[
@@ -44,8 +62,9 @@ def validate(
     what the K that kplan prefers was measured to lose against the best measured. Exit code 1 when a target is
     missed or a table is predicted worse than in the baseline.
     """
-    from kplan.cli.output import print_json, progress
+    from kplan.cli.output import print_json
     from kplan.cli.paths import check_outputs
+    from kplan.cli.progress import progress
     from kplan.files import write_text
     from kplan.provenance import versions
     from kplan.validate import baseline as stored
@@ -58,7 +77,7 @@ def validate(
     check_outputs({"--write-baseline": write_baseline, "--report": report}, map(Path, tables or ()))
     before = _baseline(baseline)
     asked = load_tables(tables or ())
-    with progress(json) as tell:
+    with progress() as tell:
         judged = run(asked, tell, workers=min(os.cpu_count() or 1, len(asked)))
     groups = judge_groups(judged)
     worse = stored.regressions([*groups, *judged], before.tables) if before else []
@@ -88,16 +107,17 @@ def _baseline(named: str) -> Baseline | None:
 def _print(
     judged: tuple[JudgedTable, ...], groups: tuple[JudgedGroup, ...], worse: list[str], *, rows: bool
 ) -> None:
-    from kplan.cli.output import print_table
+    from kplan.cli.output import prose
+    from kplan.cli.tables import print_table
 
     if rows:
         for one in judged:
             print_table(f"{one.table.name}: {one.table.title}", ROW_COLUMNS, _rows(one))
-            print(f"{one.table.source}. {' '.join(one.table.note.split())}\n")
+            prose(f"{one.table.source}. {' '.join(one.table.note.split())}\n")
     lines = [_group_line(one) for one in groups] + [_line(one) for one in judged]
     print_table("predicted / measured - 1, over the rows that count", COLUMNS, lines)
     for sentence in worse:
-        print(f"worse than the baseline: {sentence}")
+        prose(f"worse than the baseline: {sentence}")
 
 
 def _line(judged: JudgedTable) -> list[str]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kplan.cli import complete
 from kplan.cli import options as o
+from kplan.cli.tables import Column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +17,15 @@ if TYPE_CHECKING:
     from kplan.live.judge import Figure
     from kplan.live.verify import Verification
 
-COLUMNS = ("figure", "predicted", "measured", "95%", "difference", "tolerance", "verdict")
+COLUMNS = (
+    "figure",
+    "predicted",
+    "measured",
+    Column("95%", spare=1),
+    "difference",
+    Column("tolerance", spare=2),
+    Column("verdict", folds=True),
+)
 
 
 def verify(
@@ -57,7 +67,12 @@ def verify(
         Path | None, typer.Option("--replay", help="the plan's request log [beside the plan]")
     ] = None,
     calibration: Annotated[
-        str | None, typer.Option("--calibration", help="instead of the plan's, file or name")
+        str | None,
+        typer.Option(
+            "--calibration",
+            autocompletion=complete.shipped("calibrations"),
+            help="instead of the plan's, file or name",
+        ),
     ] = None,
     api_key_env: o.ApiKeyEnv = None,
     out: Annotated[Path | None, typer.Option("--out", help="folder for verify.json and report.html")] = None,
@@ -68,8 +83,9 @@ def verify(
     Exit code 1 when a figure is off, or when the run is too short to tell.
     """
     from kplan.cli.files import read_plan
-    from kplan.cli.output import print_json, progress
+    from kplan.cli.output import print_json, say
     from kplan.cli.paths import check_folder
+    from kplan.cli.progress import progress
     from kplan.errors import InputError
     from kplan.live import Server
     from kplan.live.judge import Verdict, tolerances
@@ -95,7 +111,7 @@ def verify(
         tokenizer=tokenizer,
         api_key=o.api_key(api_key_env),
     )
-    with progress(json) as tell, Server(url, settings.api_key) as server:
+    with progress() as tell, Server(url, settings.api_key) as server:
         found = run(asked, server, settings, tell)
     files = [] if out is None else _write(found, out)
     if json:
@@ -103,7 +119,7 @@ def verify(
     else:
         _print(found)
         for path in files:
-            print(f"wrote {path}")
+            say(f"wrote {path}")
     return 0 if found.verdict is Verdict.AGREES else 1
 
 
@@ -131,12 +147,13 @@ def _write(found: Verification, out: Path) -> list[Path]:
 
 
 def _print(found: Verification) -> None:
-    from kplan.cli.output import print_table
+    from kplan.cli.output import prose
+    from kplan.cli.tables import print_table
     from kplan.live.judge_words import suggestions, words
 
-    print(words(found))
+    prose(words(found), style="bold")
     for line in found.findings:
-        print(f"not as planned: {line}")
+        prose(f"not as planned: {line}")
     print_table(
         f"{found.plan.answer.policy} at {found.load}, {found.duration_s:.1f} s", COLUMNS, _rows(found.figures)
     )
@@ -150,9 +167,9 @@ def _print(found: Verification) -> None:
         ]
         print_table("share of drafts accepted", ("position", "predicted", "measured", "difference"), rows)
     for line in suggestions(found):
-        print(f"next: {line}")
+        prose(f"next: {line}")
     for line in found.notes:
-        print(f"note: {line}")
+        prose(f"note: {line}")
 
 
 def _rows(figures: Sequence[Figure]) -> list[list[str]]:

@@ -12,6 +12,7 @@ from kplan.dashboard.kept import Kept
 from kplan.dashboard.quick import Look
 from kplan.dashboard.state import State
 from kplan.errors import KplanError
+from kplan.telling import Tell
 
 KEPT = 16
 
@@ -36,7 +37,7 @@ class FullRuns:
         run: answers a state; it calls its second argument with what it is doing.
     """
 
-    def __init__(self, run: Callable[[State, Callable[[str], None]], Look]) -> None:
+    def __init__(self, run: Callable[[State, Tell], Look]) -> None:
         self._run = run
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -96,7 +97,7 @@ class FullRuns:
             with self._lock:
                 self._state = None
 
-    def _tell(self, doing: str) -> None:
+    def _tell(self, doing: str, _done: int = 0, _of: int = 0, /) -> None:
         with self._lock:
             if self._stop.is_set():
                 raise _StoppedError

@@ -8,7 +8,7 @@ wide as its few requests make them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -42,6 +42,7 @@ from kplan.simulate import (
     prepare,
     run_policy,
 )
+from kplan.telling import Tell
 
 FULL_REPLICATIONS = 5
 """Seeds of the whole ``recommend``."""
@@ -160,7 +161,7 @@ class _Trial:
         return self._drawn[replicas]
 
 
-def full_look(state: State, tell: Callable[[str], None], files: Files = OWN) -> Look:
+def full_look(state: State, tell: Tell, files: Files = OWN) -> Look:
     """The answer of the whole ``recommend``.
 
     Args:

@@ -7,7 +7,7 @@ token, as the client saw it, with the acceptance that the server counted meanwhi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from kplan.live.server import Server, ServerInfo
 from kplan.live.steplog import log_size
 from kplan.live.sweep import Driver, Lap, Setting
 from kplan.profiles import Calibration
+from kplan.telling import Tell, silent
 
 LEAST_STEPS = 6
 """Steps of a setting below which its median is not used."""
@@ -96,9 +97,7 @@ class RowError:
         return self.predicted_s / self.row.seconds - 1.0
 
 
-def measure(
-    server: Server, info: ServerInfo, vocab: int, plan: Plan, tell: Callable[[str], None] = lambda _: None
-) -> Seen:
+def measure(server: Server, info: ServerInfo, vocab: int, plan: Plan, tell: Tell = silent) -> Seen:
     """Drive the server through the plan.
 
     Args:
@@ -118,6 +117,7 @@ def measure(
     log_size(plan.steplog)
     driver = Driver(server, info, vocab, lambda: log_size(plan.steplog), plan.limit_s)
     settings = plan.settings()
+    tell("warming the server up")
     driver.warm_up(settings[0])
     driver.warm_up(max(settings, key=lambda one: one.batch))
     day = f"{datetime.now(UTC):%Y-%m-%d}"

@@ -21,6 +21,7 @@ from kplan.live.metrics import Window
 from kplan.live.prompts import Prompt
 from kplan.live.server import Server, ServerInfo
 from kplan.rng import stream
+from kplan.telling import Tell
 
 WARM_UP_TOKENS = 16
 """Output of the requests that go first and are not measured: an engine's first steps are slow."""
@@ -133,7 +134,7 @@ class Driver:
         """Serve the setting with short outputs, unmeasured. Raises InputError as :meth:`laps`."""
         self._run(replace(setting, output_tokens=WARM_UP_TOKENS, rounds=1))
 
-    def laps(self, settings: Sequence[Setting], tell: Callable[[str], None]) -> Iterator[Lap]:
+    def laps(self, settings: Sequence[Setting], tell: Tell) -> Iterator[Lap]:
         """Run the settings in their order until the time is used up; the rest is left out.
 
         A setting is begun only when the time left holds twice what the longest one before it took.
@@ -142,10 +143,10 @@ class Driver:
             InputError: the server refuses, breaks off, or is silent for too long.
         """
         longest_s = 0.0
-        for number, setting in enumerate(settings, start=1):
+        for number, setting in enumerate(settings):
             if self.left_s <= 2 * longest_s:
                 return
-            tell(f"{setting} ({number} of {len(settings)}), {self.left_s:.0f} s left")
+            tell(f"{setting}, {self.left_s:.0f} s to the time limit", number, len(settings))
             began = time.monotonic()
             lap = self._lap(setting)
             if lap is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from kplan.config.loads import load_words
@@ -32,6 +33,7 @@ from kplan.live.workload import (
 from kplan.live.workload_flags import Target, takes
 from kplan.live.workload_send import send, warm_up
 from kplan.provenance import versions
+from kplan.telling import Tell, silent
 
 SHARE = 0.6
 """Share of the time limit that the load is expected to take at most; a server may be slower than planned."""
@@ -106,9 +108,7 @@ class Verification:
         return Verdict.UNSURE if Verdict.UNSURE in found else Verdict.AGREES
 
 
-def verify(
-    plan: Plan, server: Server, settings: Settings, tell: Callable[[str], None] = lambda _: None
-) -> Verification:
+def verify(plan: Plan, server: Server, settings: Settings, tell: Tell = silent) -> Verification:
     """Send the plan's load and judge what comes back.
 
     Args:
@@ -130,9 +130,10 @@ def verify(
     findings = mismatches(server, info, ready, before)
     tell("warming the server up")
     warm_up(server, info, sent, end_s - time.monotonic(), settings.api_key)
-    tell(f"sending {len(sent):,} requests")
+    sending = partial(tell, f"sending {len(sent):,} requests")
+    sending()
     log_at = log_size(settings.step_log)
-    window, traffic = _measured(server, info, ready, sent, settings, end_s)
+    window, traffic = _measured(server, info, ready, sent, settings, end_s, sending)
     step_s = None if settings.step_log is None else read_step_log(settings.step_log, log_at)
     tell("judging what came")
     forecast = Forecast(ready, sent, traffic)
@@ -186,9 +187,15 @@ def _affordable(
 
 
 def _measured(
-    server: Server, info: ServerInfo, ready: Planned, sent: Demand, settings: Settings, end_s: float
+    server: Server,
+    info: ServerInfo,
+    ready: Planned,
+    sent: Demand,
+    settings: Settings,
+    end_s: float,
+    sending: Callable[[int, int], None],
 ) -> tuple[Window, Traffic]:
-    """Send the load between two looks at the counters."""
+    """Send the load between two looks at the counters; ``sending`` is told what is answered, of how many."""
     command = command_of(info.engine, settings.engine_python) if takes(info.engine, sent) else None
     target = Target(
         server.url, info.engine, info.model, settings.tokenizer or info.root or info.model, settings.api_key
@@ -196,7 +203,7 @@ def _measured(
     before = server.metrics(info.engine)
     left_s = end_s - time.monotonic()
     if command is None:
-        traffic = send(server, info, sent, left_s, settings.api_key)
+        traffic = send(server, info, sent, left_s, settings.api_key, told=sending)
     else:
         traffic = run_load(command, target, sent, ready.setup.scenario.model_dump(), left_s)
     return Window(before, _settled(server, info, before, len(sent))), traffic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,18 +53,30 @@ def warm_up(server: Server, info: ServerInfo, sent: Demand, limit_s: float, api_
 
 
 def send(
-    server: Server, info: ServerInfo, sent: Demand, limit_s: float, api_key: str | None, seed: int = 0
+    server: Server,
+    info: ServerInfo,
+    sent: Demand,
+    limit_s: float,
+    api_key: str | None,
+    seed: int = 0,
+    told: Callable[[int, int], None] = lambda *_: None,
 ) -> Traffic:
     """Send all requests by kplan's own client, greedily and to their full length.
 
     Args:
         seed: of random tokens, where no prompts are given.
+        told: how many requests are answered, of how many.
 
     Raises:
         InputError: a request failed, was refused or broke off, or the time was over.
     """
     answers: dict[int, Answer] = {}
     prompts = _prompts(server, info, sent, seed)
+
+    def take(answer: Answer) -> None:
+        answers[answer.prompt.index] = answer
+        told(len(answers), len(sent))
+
     pace = Moments(sent.arrival_s) if sent.arrival_s is not None else Closed(sent.concurrency or 1)
     driven = drive(
         server.url,
@@ -72,7 +84,7 @@ def send(
         prompts,
         Sampling(max_tokens=1, ignore_eos=True),
         pace,
-        lambda answer: answers.__setitem__(answer.prompt.index, answer),
+        take,
         limits=Limits(silence_s=limit_s, request_s=limit_s, run_s=limit_s, tries=1),
         api_key=api_key,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from kplan.errors import InputError
 from kplan.search.board_cells import Asked, Cell, lay_out
 from kplan.search.executor import open_workers
 from kplan.simulate import run_policy, sustained_qps
+from kplan.telling import Tell, counted, silent
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,7 @@ class Played:
     notes: tuple[str, ...]
 
 
-def play(
-    scenario: Scenario, asked: Asked, tell: Callable[[int, int], None] = lambda _done, _runs: None
-) -> Played:
+def play(scenario: Scenario, asked: Asked, tell: Tell = silent) -> Played:
     """Run every policy in every cell.
 
     The same arguments give the same outcomes, whatever the workers. A script that calls this needs the usual
@@ -115,14 +114,7 @@ def play(
     cells, notes = lay_out(scenario, asked)
     job = Cells(cells)
     tasks = list(job.tasks())
-    done = 0
-
-    def count() -> None:
-        nonlocal done
-        done += 1
-        tell(done, len(tasks))
-
-    tell(0, len(tasks))
+    count = counted(tell, "simulating every policy", len(tasks))
     with open_workers(job, asked.workers, asked.cluster) as workers:
         found = iter(workers.map(tasks, count))
     outcomes = tuple(tuple(tuple(next(found) for _ in cell.drawn) for _ in cell.entries) for cell in job.all)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kplan import metrics
@@ -27,6 +27,7 @@ from kplan.simulate import (
     with_load,
 )
 from kplan.space import Limits, Tiers
+from kplan.telling import Tell, silent
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def make_cases(
     scenario: Scenario,
     loads: Sequence[float] = (),
     workloads: Sequence[str] = (),
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Tell = silent,
 ) -> tuple[Cases, Limits]:
     """Put the cases of a search together, and draw their requests.
 
@@ -183,7 +184,7 @@ def _prepared(scenario: Scenario, workload: str) -> Setup:
     return setup
 
 
-def _case(setup: Setup, steady: Sequence[PolicySpec], tell: Callable[[str], None]) -> Case:
+def _case(setup: Setup, steady: Sequence[PolicySpec], tell: Tell) -> Case:
     """One case; its held-out requests are as many as those of the trials, of the seeds that follow."""
     drawn, count = _drawn(setup, steady, tell), setup.scenario.replications
     seeds = range(setup.scenario.seed + count, setup.scenario.seed + 2 * count)
@@ -196,7 +197,7 @@ def _name(setup: Setup) -> str:
     return f"{requests_words(_Origin(setup.scenario))} at {load_words(setup.scenario)}"
 
 
-def _drawn(setup: Setup, steady: Sequence[PolicySpec], tell: Callable[[str], None]) -> tuple[Drawn, ...]:
+def _drawn(setup: Setup, steady: Sequence[PolicySpec], tell: Tell) -> tuple[Drawn, ...]:
     """The requests of every replication, for as long as the policies ``steady`` take to settle (see
     kplan.search.compare): every trial then gets the same."""
     replicas = setup.scenario.replicas or 1

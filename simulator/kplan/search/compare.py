@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kplan.registry import PolicySpec
@@ -17,6 +17,7 @@ from kplan.simulate import (
     draw_requests,
     settling,
 )
+from kplan.telling import Tell
 
 STRETCHES = (1.0, 2.0, 4.0)
 """Times the warm-up and the measured seconds of theory, tried in turn until every policy is steady."""
@@ -27,7 +28,7 @@ def compare(
     specs: Sequence[PolicySpec],
     replicas: int,
     sustained: Mapping[str, Sustained],
-    progress: Callable[[str], None],
+    progress: Tell,
 ) -> tuple[tuple[Drawn, ...], tuple[Evaluated, ...]]:
     """Run every policy once per replication.
 
@@ -45,8 +46,10 @@ def compare(
         progress(f"drawing requests for {scenario.replications} replications")
         drawn = draw_all(setup, replicas, stretch)
         done = []
-        for spec in specs:
-            progress(f"simulating {spec.text} on {replicas} replica{'s' if replicas > 1 else ''}")
+        for i, spec in enumerate(specs):
+            progress(
+                f"simulating {spec.text} on {replicas} replica{'s' if replicas > 1 else ''}", i, len(specs)
+            )
             limit = sustained.get(spec.text, UNBOUNDED).of(replicas)
             done.append(evaluate(setup, spec, drawn, replicas, limit))
         if (

@@ -15,9 +15,9 @@ from kplan.config.scenario import Scenario
 from kplan.errors import InputError
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import parse_policy
-from kplan.search.cases import Cases, greedy_spec, make_cases
+from kplan.search.cases import Cases, Point, Task, greedy_spec, make_cases
 from kplan.search.evaluate import check_room, why_not_runnable
-from kplan.search.executor import open_workers
+from kplan.search.executor import Workers, open_workers
 from kplan.search.families import Family, Space, read_family
 from kplan.search.samplers import check_sampler
 from kplan.search.score import FIGURES, Tried, careful, front, lowest
@@ -25,6 +25,7 @@ from kplan.search.storage import Patience, check_identity, opened, shown
 from kplan.search.study import Rules, Searching, Trials, measure
 from kplan.simulate import Setup
 from kplan.space import Limits
+from kplan.telling import Tell, counted, silent
 
 FOLDER = Path("runs") / "search"
 """Where journal files go that nobody names."""
@@ -128,7 +129,7 @@ class Found:
 def optimize(
     scenario: Scenario,
     asked: Asked,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Tell = silent,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Found:
     """Search the families for the best policy over all cases.
@@ -155,15 +156,19 @@ def optimize(
     with opened(asked.storage) as where, open_workers(cases, asked.workers, asked.cluster) as workers:
         study = _open_study(where, name, len(asked.objectives))
         check_identity(study, identity)
-        tell("measuring the greedy table, no speculation and every fixed K")
         oracle, *texts = _reference_texts(cases, limits)
-        references = measure(cases, workers, texts, cases.searched)
+        references = _told(
+            tell, "the greedy table, no speculation and every fixed K", cases, workers, texts, cases.searched
+        )
         searching = Searching(study, cases, workers, space, rules, references, patience, tell)
         trials = searching.run()
         importances = patience(lambda: _importances(study))
-        tell("measuring the best, those and the oracle on requests that no trial has seen")
         best = finalists(cases.first, (*references, *trials.measured), asked.objectives)
-        held_out = measure(cases, workers, list(dict.fromkeys([oracle, *texts, *best])), cases.held_out)
+        last = list(dict.fromkeys([oracle, *texts, *best]))
+        held_out = _told(
+            tell, "the best, those and the oracle on requests that no trial has seen", cases, workers, last,
+            cases.held_out,
+        )  # fmt: skip
     return Found(
         scenario=scenario,
         asked=asked,
@@ -179,6 +184,19 @@ def optimize(
         identity=identity,
         wall_s=time.perf_counter() - start_s,
     )
+
+
+def _told(
+    tell: Tell,
+    what: str,
+    cases: Cases,
+    workers: Workers[Task, Point],
+    policies: list[str],
+    seeds: Sequence[int],
+) -> list[Tried]:
+    """:func:`measure`, telling how many runs are done."""
+    runs = len(policies) * len(seeds) * len(cases.all)
+    return measure(cases, workers, policies, seeds, counted(tell, f"measuring {what}", runs))
 
 
 def study_name(scenario: Scenario, asked: Asked) -> str:

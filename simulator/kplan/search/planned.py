@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from kplan.acceptance.joint import proposers_of
@@ -15,9 +13,10 @@ from kplan.search.cases import Case
 from kplan.search.optimize import Found
 from kplan.search.recommend import Wanted, plan_for
 from kplan.search.score import Tried
+from kplan.telling import Tell, silent
 
 
-def plan_of(found: Found, tried: Tried, tell: Callable[[str], None] = lambda _: None) -> Plan:
+def plan_of(found: Found, tried: Tried, tell: Tell = silent) -> Plan:
     """The plan of a policy that the engine runs, at the case in which its batches are the largest.
 
     It is simulated anew, on requests that no trial has seen, beside what ``recommend`` compares. Of several

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kplan import metrics
@@ -44,6 +44,7 @@ from kplan.simulate import (
     prepare,
     sustained,
 )
+from kplan.telling import Tell, silent
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Judged:
         return next(done for done in self.all if done.spec.text == text)
 
 
-def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: None) -> Plan:
+def recommend(scenario: Scenario, progress: Tell = silent) -> Plan:
     """Answer "what K at this load?".
 
     Args:
@@ -88,7 +89,7 @@ def recommend(scenario: Scenario, progress: Callable[[str], None] = lambda _: No
     return answer_on(_prepared(scenario, progress), progress)
 
 
-def answer_on(setup: Setup, progress: Callable[[str], None] = lambda _: None) -> Plan:
+def answer_on(setup: Setup, progress: Tell = silent) -> Plan:
     """As :func:`recommend`, of a scenario that was put together before.
 
     Raises:
@@ -97,7 +98,7 @@ def answer_on(setup: Setup, progress: Callable[[str], None] = lambda _: None) ->
     return _plan(setup, None, progress)
 
 
-def plan_for(scenario: Scenario, wanted: Wanted, progress: Callable[[str], None] = lambda _: None) -> Plan:
+def plan_for(scenario: Scenario, wanted: Wanted, progress: Tell = silent) -> Plan:
     """The plan of a policy that was chosen elsewhere, beside those that :func:`recommend` compares.
 
     Raises:
@@ -106,13 +107,13 @@ def plan_for(scenario: Scenario, wanted: Wanted, progress: Callable[[str], None]
     return _plan(_prepared(scenario, progress), wanted, progress)
 
 
-def _prepared(scenario: Scenario, progress: Callable[[str], None]) -> Setup:
+def _prepared(scenario: Scenario, progress: Tell) -> Setup:
     check_one_proposer(scenario.proposer)
     progress("loading profiles and pricing steps")
     return prepare(scenario)
 
 
-def _plan(setup: Setup, wanted: Wanted | None, progress: Callable[[str], None]) -> Plan:
+def _plan(setup: Setup, wanted: Wanted | None, progress: Tell) -> Plan:
     if setup.lengths.longest_output < 2:
         raise InputError("output length", 1, "no request emits a second token", "nothing can be speculated")
     sample = draw_requests(setup, POOL, setup.scenario.seed)
@@ -176,9 +177,7 @@ class Sizing:
         per_replica: sustained requests/s of one replica by policy text; empty in a closed loop.
     """
 
-    def __init__(
-        self, setup: Setup, specs: Sequence[PolicySpec], sample: Drawn, progress: Callable[[str], None]
-    ) -> None:
+    def __init__(self, setup: Setup, specs: Sequence[PolicySpec], sample: Drawn, progress: Tell) -> None:
         self._setup, self._specs, self._sample, self._progress = setup, specs, sample, progress
         self._runnable = [spec for spec in specs if runnable(setup, spec)]
         self._sustained: dict[str, Sustained] = {}
@@ -186,8 +185,8 @@ class Sizing:
         if setup.rate is not None:
             seeds = range(scenario.seed + 1, scenario.seed + scenario.replications)
             samples = [sample, *(draw_requests(setup, POOL, seed) for seed in seeds)]
-            for spec in specs:
-                progress(f"sustained rate of {spec.text}")
+            for i, spec in enumerate(specs):
+                progress(f"sustained rate of {spec.text}", i, len(specs))
                 self._sustained[spec.text] = sustained(setup, spec, samples)
         self.per_replica = {text: rate.qps for text, rate in self._sustained.items()}
 

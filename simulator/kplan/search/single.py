@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from kplan.search.evaluate import check_room, meets_slo, result
 from kplan.search.evidence import assumptions, caveats
 from kplan.search.within import slo_rate
 from kplan.simulate import POOL, Recorder, Setup, draw_requests, is_off, prepare, recording, sustained
+from kplan.telling import Tell, silent
 
 MAX_SEATS = 65_536
 """Largest batch that a scenario allows."""
@@ -43,9 +43,7 @@ class SingleRun:
     mix: MixResult | None = None
 
 
-def simulate_one(
-    scenario: Scenario, progress: Callable[[str], None] = lambda _: None, records: Path | None = None
-) -> SingleRun:
+def simulate_one(scenario: Scenario, progress: Tell = silent, records: Path | None = None) -> SingleRun:
     """Simulate ``scenario.policy``.
 
     Args:
@@ -62,7 +60,7 @@ def simulate_one(
         return _simulate(scenario, progress, recorder)
 
 
-def _simulate(scenario: Scenario, progress: Callable[[str], None], recorder: Recorder | None) -> SingleRun:
+def _simulate(scenario: Scenario, progress: Tell, recorder: Recorder | None) -> SingleRun:
     spec, off = parse_policy(scenario.policy), parse_policy("off")
     progress("loading profiles and pricing steps")
     # the server is started with the largest K that the policy names, as num_speculative_tokens would be

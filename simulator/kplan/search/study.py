@@ -26,6 +26,7 @@ from kplan.search.families import Space
 from kplan.search.samplers import make_sampler
 from kplan.search.score import Tried, log_ratios, lowest, ratio, worse
 from kplan.search.storage import Coordinators, Patience
+from kplan.telling import Tell
 
 TOGETHER = 8
 """Trials that are asked for at once, whatever the number of workers: so it cannot change what is tried."""
@@ -90,7 +91,7 @@ class Searching:
         rules: Rules,
         references: Sequence[Tried],
         patience: Patience,
-        tell: Callable[[str], None],
+        tell: Tell,
     ) -> None:
         self._study, self._cases, self._workers = study, cases, workers
         self._space, self._rules, self._references = space, rules, tuple(references)
@@ -101,11 +102,11 @@ class Searching:
     def run(self) -> Trials:
         """Try until the study has its trials, or its interval is narrow."""
         found = self._trials().done
-        start_s = time.perf_counter()
         self._patience(self._enqueue)
         with self._coordinators.alive():
+            self._progress()
             while self._more():
-                self._progress(found, time.perf_counter() - start_s)
+                self._progress()
         trials = self._trials()
         return Trials(trials.measured, trials.pruned, trials.refused, found)
 
@@ -250,16 +251,13 @@ class Searching:
         older = {one.policy for one in (*self._references, *trials.measured[:-TOGETHER])}
         return best.policy in older and ratio(best, next_best, objective).width < self._rules.width
 
-    def _progress(self, found: int, wall_s: float) -> None:
-        trials = self._trials()
-        done, told = trials.done, f"trial {trials.done} of {self._rules.trials}"
+    def _progress(self) -> None:
+        trials, told = self._trials(), "trials"
         base, objective = self._references[0], self._rules.objectives[0]
         best = lowest((*self._references, *trials.measured), base, objective)
         if best is not None:
             told += f", best {objective} {ratio(best, base, objective).mean:.3f} of the greedy table's"
-        if done > found:
-            told += f", about {wall_s / (done - found) * max(self._rules.trials - done, 0):.0f} s left"
-        self._tell(told)
+        self._tell(told, trials.done, self._rules.trials)
 
 
 def measure(

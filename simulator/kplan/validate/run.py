@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kplan.errors import InfeasibleError, InputError
 from kplan.search.executor import open_workers
+from kplan.telling import Tell, silent
 from kplan.validate.judge import judge, merits
 from kplan.validate.predict import load_predictor
 from kplan.validate.table import JudgedTable, PublishedTable
 
 
 def validate(
-    tables: Sequence[PublishedTable], progress: Callable[[str], None] = lambda _: None, workers: int = 1
+    tables: Sequence[PublishedTable], progress: Tell = silent, workers: int = 1
 ) -> tuple[JudgedTable, ...]:
     """Predictions beside the figures of every table, in the order given.
 
     Args:
-        progress: told how many tables are done.
+        progress: told how many tables are done, of how many.
         workers: processes; tables are independent, so their number changes no result.
 
     Raises:
@@ -28,10 +29,10 @@ def validate(
 
     def tell(judged: JudgedTable) -> Sequence[PublishedTable]:
         done[judged.table.name] = judged
-        progress(f"{len(done)} of {len(tables)} tables: {judged.table.name}")
+        progress(f"predicting tables, last {judged.table.name}", len(done), len(tables))
         return ()
 
-    progress(f"predicting {len(tables)} tables")
+    progress("predicting tables", 0, len(tables))
     if workers == 1 or len(tables) == 1:
         for table in tables:
             tell(validate_table(table))

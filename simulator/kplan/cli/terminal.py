@@ -1,0 +1,45 @@
+"""What a stream can show: styles and bars on a terminal, else plain text."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_TIE = "\N{NO-BREAK SPACE}"
+
+
+def is_terminal(stream: IO[str]) -> bool:
+    """Whether a person watches ``stream`` on a terminal that can move its cursor."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+
+
+def is_styled(stream: IO[str]) -> bool:
+    """Whether ``stream`` gets tables with rules, and words that stand out.
+
+    On a terminal, and wherever FORCE_COLOR is set (https://force-color.org); never with TERM=dumb. NO_COLOR
+    (https://no-color.org) takes the colors alone: bold and rules stay.
+    """
+    if os.environ.get("TERM", "") in ("dumb", "unknown"):
+        return False
+    return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
+def console(stream: IO[str]) -> Console:
+    """A rich console on ``stream`` that changes nothing of the text that it is given."""
+    from rich.console import Console
+
+    return Console(file=stream, highlight=False, markup=False, emoji=False)
+
+
+def together(text: str) -> str:
+    """``text`` whose K = 2 and mape <= 8% no line end parts; :func:`apart` gives it back."""
+    return re.sub(" ([<>]?=) ", rf"{_TIE}\1{_TIE}", text)
+
+
+def apart(text: str) -> str:
+    """What :func:`together` was given."""
+    return text.replace(_TIE, " ")
