@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{one.name}" for one in (REPOSITORY / "docs").glob("*.md")))
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(f"docs/{one.name}" for one in (REPOSITORY / "docs").glob("*.md")),
+)
 
 _FENCE = re.compile(r"^( *)```(.*)$")
 _COMMENT = re.compile(r"<!-- (not run|exit code): (.+) -->")

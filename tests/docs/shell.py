@@ -52,7 +52,9 @@ class Shell:
 
     def run(self, commands: str) -> tuple[int, str]:
         """Exit code of the first command that fails, or 0, and all that was printed, in order."""
-        environment = {name: os.environ[name] for name in ("HOME", "PYTHONPATH", "TMPDIR") if name in os.environ}
+        environment = {
+            name: os.environ[name] for name in ("HOME", "PYTHONPATH", "TMPDIR") if name in os.environ
+        }
         environment |= {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "LC_ALL": "C.UTF-8",
