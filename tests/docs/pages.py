@@ -1,8 +1,8 @@
 """The commands of a markdown page, and what it says that they print.
 
-A ```` ```console ```` block holds commands, one shell a block. The ```` ```text ```` block that follows it, or a
-fence of another language right below it, holds what they print; a line ``...`` there stands for lines left out.
-A comment right above a block of commands changes how it is held:
+A fence of the language ``console`` holds commands, one shell a block. The fence ``text`` that follows it, or
+one of another language right below it, holds what they print; a line ``...`` there stands for lines left
+out. A comment right above a block of commands changes how it is held:
 
     <!-- not run: why -->     it is shown alone
     <!-- exit code: 1 -->     it ends with that code instead of 0

@@ -39,7 +39,8 @@ def draw(plan: Path, folder: Path) -> None:
             target = folder / f"load-{theme}.png"
             command = [
                 CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                "--proxy-server=127.0.0.1:9", "--virtual-time-budget=20000", "--force-device-scale-factor=1.5",
+                "--proxy-server=127.0.0.1:9", "--virtual-time-budget=20000",
+                "--force-device-scale-factor=1.5",
                 f"--window-size={SIZE[0]},{SIZE[1]}", f"--blink-settings=preferredColorScheme={scheme}",
                 f"--user-data-dir={scratch}/{theme}", f"--screenshot={target}", page.as_uri(),
             ]  # fmt: skip

@@ -5,6 +5,7 @@ Lines left out stay left out, as far as the others are found again. Read the dif
 
 from __future__ import annotations
 
+import resource
 import sys
 import tempfile
 import time
@@ -23,10 +24,10 @@ def renew(page: Path) -> None:
         for block in blocks(text):
             if block.not_run:
                 continue
-            start = time.perf_counter()
+            start, before = time.perf_counter(), _processor_s()
             code, printed = shell.run("\n".join(block.commands.lines))
-            seconds = time.perf_counter() - start
-            print(f"{page.name}:{block.commands.first + 1}: exit code {code}, {seconds:.1f} s", flush=True)
+            took = f"{time.perf_counter() - start:.1f} s, {_processor_s() - before:.1f} s of processor time"
+            print(f"{page.name}:{block.commands.first}: exit code {code}, {took}", flush=True)
             if code != block.exit_code:
                 print(printed)
             elif block.output is not None:
@@ -35,6 +36,12 @@ def renew(page: Path) -> None:
                 lines[old.first + moved : old.end + moved] = new
                 moved += len(new) - len(old.lines)
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _processor_s() -> float:
+    """Of the commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":
