@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,31 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_gets_the_page_of_its_plan(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["report", str(folder)]) == 0
-    assert capsys.readouterr().out == f"wrote {folder / 'report.html'}\n"
+    assert capsys.readouterr().out.endswith(f"wrote {folder / 'report.html'}\n")
     assert (folder / "report.html").read_text(encoding="utf-8") == render_report(pictured())
+
+
+def test_what_would_change_the_answer_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line for every changed input of the plan's evidence (``pictures.SENSITIVITY``), by hand."""
+    assert run(["report", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.split(" {2,}", line) for line in lines[1:-1]] == [
+        ["what would change the answer", "K run", "TPOT ms", "best K", "TPOT ms", "slower by"],
+        ["as asked", "3", "11.60", "3", "11.60", "0.0%"],
+        ["acceptance -20%", "3", "16.00", "2", "14.60", "9.6%"],
+        ["acceptance +20%", "3", "9.80", "3", "9.80", "0.5%"],
+        ["context 4x", "3", "saturated", "-", "saturated", "-"],
+        ["other GEMM times", "3", "saturated", "1", "9.00", "-"],
+    ]
+
+
+def test_a_plan_of_an_older_release_tells_no_changes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = folder / "plan.json"
+    plan.write_text(plan_json(pictured(evidence=None)), encoding="utf-8")
+    assert run(["report", str(folder)]) == 0
+    assert capsys.readouterr().out == f"wrote {folder / 'report.html'}\n"
 
 
 def test_a_file_may_have_any_name_and_its_page_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

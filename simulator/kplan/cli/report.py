@@ -21,7 +21,8 @@ def report(
     ] = None,
     json: o.Json = False,
 ) -> int:
-    """Draw the page of a run again, one HTML file that opens with the network off.
+    """Draw the page of a run again, one HTML file that opens with the network off, and say what would change
+    the answer of a plan.
 
     A plan of an older release lacks what its pictures of other loads are drawn from: those are left out.
     """
@@ -35,8 +36,10 @@ def report(
     write_text(_drawn(source), target)
     if json:
         print_json({"files": [str(target)]})
-    else:
-        say(f"wrote {target}")
+        return 0
+    if not source.name.startswith("leaderboard"):
+        _print_changes(source)
+    say(f"wrote {target}")
     return 0
 
 
@@ -56,6 +59,33 @@ def _found(run: Path) -> tuple[Path, str]:
     raise InputError(
         "RUN", str(run), f"the folder holds no {' or '.join(PAGES)}", "name one written with --out"
     )
+
+
+def _print_changes(source: Path) -> None:
+    """What would change the answer of a plan, where the plan knows: a line for every input changed."""
+    from kplan.cli.files import read_plan
+    from kplan.cli.tables import print_table
+
+    evidence = read_plan(source).evidence
+    found = evidence.sensitivity if evidence else None
+    if found is None:
+        return
+    rows = []
+    for one in found.changes:
+        kept = one.tpot_ms[one.kept_k]
+        best = None if one.best_k is None else one.tpot_ms[one.best_k]
+        rows.append(
+            [
+                one.name,
+                str(one.kept_k),
+                "saturated" if kept is None else f"{kept:.2f}",
+                "-" if one.best_k is None else str(one.best_k),
+                "saturated" if best is None else f"{best:.2f}",
+                "-" if one.loss is None else f"{one.loss:.1%}",
+            ]
+        )
+    columns = ("what would change the answer", "K run", "TPOT ms", "best K", "TPOT ms", "slower by")
+    print_table("as asked: simulated; the others change it by a closed form", columns, rows)
 
 
 def _drawn(source: Path) -> str:
