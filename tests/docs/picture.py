@@ -17,7 +17,7 @@ from kplan.report.load_figures import sweep
 from tests.docs.pages import REPOSITORY
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-SIZE = (820, 560)
+SIZE = (820, 592)
 THEMES = {"light": "1", "dark": "0"}
 """Theme -> what Chromium calls it."""
 
@@ -29,7 +29,7 @@ def draw(plan: Path, folder: Path) -> None:
     figure = sweep(read_plan(plan))
     if figure is None:
         raise SystemExit(f"{plan} has no chart of other loads")
-    figure.update_layout(height=SIZE[1] - 16, margin={"t": 32})
+    figure.update_layout(margin={"t": 32})
     chart = Chart("chart-sweep", "", "", figure)
     body = '<main style="padding:8px;max-width:none"><div id="chart-sweep"></div></main>'
     with tempfile.TemporaryDirectory() as scratch:
