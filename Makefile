@@ -54,8 +54,9 @@ types: setup
 imports: setup
 	$(BIN)/lint-imports
 
+# One process a core, of a file all tests in one: what a file has made once, its tests share.
 unit: setup
-	$(BIN)/python -m pytest -m 'not live' --ignore tests/notebooks --ignore tests/bench
+	$(BIN)/python -m pytest -m 'not live' --ignore tests/notebooks --ignore tests/bench -n auto --maxprocesses 4 --dist loadfile
 
 notebooks: setup
 	$(BIN)/python -m pytest tests/notebooks

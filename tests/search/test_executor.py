@@ -115,7 +115,8 @@ def test_a_killed_dask_worker_costs_its_running_task_alone(tmp_path: Path) -> No
         killer.join()
         ran = [int(path.name.partition("-")[0]) for path in marks.iterdir()]
         assert set(ran) == set(range(16))
-        assert len(ran) == 17  # the one that ran; what was finished before is not done again
+        # the one that ran again, and the one before where nobody had fetched its result yet; no other
+        assert len(ran) in (17, 18)
 
 
 @pytest.mark.parametrize(
