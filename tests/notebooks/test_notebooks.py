@@ -11,6 +11,9 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+from tests.live_fake.fake import Engine, FakeServer
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = sorted(path.name for path in FOLDER.glob("*.ipynb"))
@@ -19,21 +22,33 @@ PICTURE = "application/vnd.plotly.v1+json"
 FEWEST_PICTURES = 3
 
 
+def _outputs(name: str, folder: Path, **environment: str) -> list[NotebookNode]:
+    """What a notebook shows, run in a copy of its folder with kplan on the PATH."""
+    copy = shutil.copytree(FOLDER, folder / "notebooks", ignore=shutil.ignore_patterns("runs"))
+    active = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    active.pop("KPLAN_SERVER_URL", None)  # no test asks a server of the user's
+    notebook = nbformat.read(copy / name, as_version=4)
+    client = NotebookClient(notebook, timeout=LIMIT_S, resources={"metadata": {"path": copy}})
+    client.execute(env=active | environment)
+    return [out for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_runs(name: str, tmp_path: Path) -> None:
-    """In a copy of the folder, with kplan on the PATH as where its environment is active, within its time."""
-    folder = shutil.copytree(FOLDER, tmp_path / "notebooks", ignore=shutil.ignore_patterns("runs"))
-    active = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    active.pop("KPLAN_SERVER_URL", None)  # a test asks no server of the user's
-    notebook = nbformat.read(folder / name, as_version=4)
     begin = time.monotonic()
-    NotebookClient(notebook, timeout=LIMIT_S, resources={"metadata": {"path": folder}}).execute(env=active)
-    took_s = time.monotonic() - begin
-    outputs = [out for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs]
+    outputs = _outputs(name, tmp_path)
+    assert time.monotonic() - begin < LIMIT_S
     pictures = [out.data[PICTURE] for out in outputs if PICTURE in out.get("data", {})]
     assert len(pictures) >= FEWEST_PICTURES
     assert all(picture["data"] for picture in pictures)
-    assert took_s < LIMIT_S
+
+
+def test_a_server_that_is_named_is_verified(tmp_path: Path) -> None:
+    with FakeServer(Engine(k=4, offers=0.3)) as server:
+        outputs = _outputs("03_calibrate_and_verify.ipynb", tmp_path, KPLAN_SERVER_URL=server.url)
+        assert server.done
+    text = "".join(out.text for out in outputs if out.output_type == "stream")
+    assert "live, vllm, 0.32.0, fake-model, concurrency 4" in text
 
 
 @pytest.mark.parametrize("name", NAMES)
