@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kplan.acceptance import MAX_K, ProposerTrace, oracle_walk, step_tokens, walk
+from kplan.acceptance import MAX_K, ProposerTrace, oracle_walk, step_tokens, walk, walk_steps
 from kplan.errors import InputError
 from tests.acceptance.made import leviathan_length, plain_walk, trace_of, traces
 
@@ -51,6 +51,25 @@ def test_oracle_wastes_no_draft_and_loses_no_token(trace: ProposerTrace, k: int)
     assert oracle.drafted == oracle.accepted
     assert oracle.drafted <= fixed.drafted
     assert (oracle.steps, oracle.tokens) == (fixed.steps, fixed.tokens)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(traces(), st.integers(0, MAX_K))
+def test_listed_steps_are_those_that_are_counted(trace: ProposerTrace, k: int) -> None:
+    stats, steps = walk(trace, k), walk_steps(trace, k)
+    assert len(steps.request) == stats.steps
+    assert int(steps.verified.sum()) == stats.drafted
+    by_request = np.bincount(steps.request, 1 + steps.accepted, minlength=stats.requests)
+    assert by_request.tolist() == stats.request_tokens.tolist()
+
+
+def test_steps_are_listed_in_their_order() -> None:
+    """By hand, K = 2: at 1 two of two drafts; at 4 none; at 5 one, for the output ends at 7."""
+    steps = walk_steps(trace_of([[1, 4, 3, 2, 1, 3, 2], [1], [1, 1]], 5), 2)
+    assert steps.request.tolist() == [0, 0, 0, 2]
+    assert steps.position.tolist() == [1, 4, 5, 1]
+    assert steps.verified.tolist() == [2, 2, 2, 2]
+    assert steps.accepted.tolist() == [2, 0, 1, 0]
 
 
 def test_k_zero_is_one_token_a_step() -> None:

@@ -12,7 +12,7 @@ from kplan.acceptance.statistics import WalkShape, compare, walk_shape
 from kplan.acceptance.store import save_traces
 from kplan.acceptance.trace import MAX_K, MAX_TOKENS, ProposerTrace, TraceSet, need_every_position
 from kplan.acceptance.tree import DraftTree, draft_tree, ratios_of, tree_model
-from kplan.acceptance.walk import WalkStats, oracle_walk, step_tokens, walk
+from kplan.acceptance.walk import WalkStats, WalkSteps, oracle_walk, step_tokens, walk, walk_steps
 
 __all__ = [
     "MAX_K",
@@ -27,6 +27,7 @@ __all__ = [
     "TraceSet",
     "WalkShape",
     "WalkStats",
+    "WalkSteps",
     "compare",
     "draft_tree",
     "fit",
@@ -47,4 +48,5 @@ __all__ = [
     "tree_model",
     "walk",
     "walk_shape",
+    "walk_steps",
 ]
