@@ -13,7 +13,12 @@ REPOSITORY = Path(__file__).parents[1]
 
 
 def pytest_configure() -> None:
-    """No deadline for property tests (a first example may compile a kernel); CI tries the same examples."""
+    """No deadline for property tests (a first example may compile a kernel); CI tries the same examples.
+
+    Output is that of a pipe, whatever the colours of the shell that runs the tests.
+    """
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        os.environ.pop(name, None)
     forget_stale_kernels()
     settings.register_profile("kplan", deadline=None, derandomize="CI" in os.environ, print_blob=True)
     settings.load_profile("kplan")
