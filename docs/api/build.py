@@ -53,7 +53,7 @@ PARTS = (
         (
             "kplan.config", "kplan.config.scenario", "kplan.config.plan", "kplan.config.evidence",
             "kplan.search", "kplan.search.single", "kplan.search.optimize", "kplan.search.board",
-            "kplan.search.board_cells", "kplan.search.board_rows", "kplan.report",
+            "kplan.search.board_cells", "kplan.search.board_rows", "kplan.report", "kplan.telling",
         ),
     ),
     Part(

@@ -20,11 +20,15 @@ class Tell(Protocol):
 
 
 def silent(_doing: str, _done: int = 0, _of: int = 0, /) -> None:
-    """For whom nobody listens to."""
+    """Nobody listens to what one is ``doing``, how much of it is ``done``, and ``of`` how much."""
 
 
 def counted(tell: Tell, doing: str, of: int) -> Callable[[], None]:
-    """Say that nothing of ``of`` is done yet; each call of what is returned says that one more is."""
+    """Say what one is ``doing``, and that nothing of it (``of`` in all) is done yet.
+
+    Returns:
+        a function of which each call says that one more is.
+    """
     done = 0
 
     def one_more() -> None:

@@ -58,8 +58,8 @@ def test_oracle_wastes_no_draft_and_loses_no_token(trace: ProposerTrace, k: int)
 def test_listed_steps_are_those_that_are_counted(trace: ProposerTrace, k: int) -> None:
     stats, steps = walk(trace, k), walk_steps(trace, k)
     assert len(steps.request) == stats.steps
-    assert int(steps.verified.sum()) == stats.drafted
-    by_request = np.bincount(steps.request, 1 + steps.accepted, minlength=stats.requests)
+    assert int(steps.offered.sum()) == stats.drafted
+    by_request = np.bincount(steps.request, steps.tokens, minlength=stats.requests)
     assert by_request.tolist() == stats.request_tokens.tolist()
 
 
@@ -67,9 +67,16 @@ def test_steps_are_listed_in_their_order() -> None:
     """By hand, K = 2: at 1 two of two drafts; at 4 none; at 5 one, for the output ends at 7."""
     steps = walk_steps(trace_of([[1, 4, 3, 2, 1, 3, 2], [1], [1, 1]], 5), 2)
     assert steps.request.tolist() == [0, 0, 0, 2]
-    assert steps.position.tolist() == [1, 4, 5, 1]
-    assert steps.verified.tolist() == [2, 2, 2, 2]
-    assert steps.accepted.tolist() == [2, 0, 1, 0]
+    assert steps.offered.tolist() == [2, 2, 2, 2]
+    assert steps.verified.tolist() == [2, 2, 1, 0]
+    assert steps.tokens.tolist() == [3, 1, 2, 1]
+    assert steps.last.tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize("k", [-1, MAX_K + 1, 1000])
+def test_no_step_is_taken_at_a_k_that_is_none(k: int) -> None:
+    with pytest.raises(InputError, match=f"got {k}"):
+        walk_steps(trace_of([[1, 1]], 1), k)
 
 
 def test_k_zero_is_one_token_a_step() -> None:

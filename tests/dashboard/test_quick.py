@@ -31,8 +31,8 @@ def quick() -> Quick:
 
 def test_it_agrees_with_the_whole_recommend_within_both_intervals(quick: Quick) -> None:
     state = State.of(SMALL)
-    look, told = quick.look(state), []
-    full = full_look(state, told.append)
+    told: list[str] = []
+    look, full = quick.look(state), full_look(state, lambda doing, *_: told.append(doing))
     assert told[0] == "loading profiles and pricing steps"
     assert (look.full, full.full) == (False, True)
     assert look.plan.answer.policy == full.plan.answer.policy

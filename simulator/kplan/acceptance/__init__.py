@@ -8,11 +8,11 @@ from kplan.acceptance.load import load_acceptance, load_traces
 from kplan.acceptance.model import Lookup, TraceModel
 from kplan.acceptance.model_file import load_model, save_model, to_json
 from kplan.acceptance.ngram import replay_ngram
-from kplan.acceptance.statistics import WalkShape, compare, walk_shape
+from kplan.acceptance.statistics import Steps, WalkShape, compare, walk_shape, walk_steps
 from kplan.acceptance.store import save_traces
 from kplan.acceptance.trace import MAX_K, MAX_TOKENS, ProposerTrace, TraceSet, need_every_position
 from kplan.acceptance.tree import DraftTree, draft_tree, ratios_of, tree_model
-from kplan.acceptance.walk import WalkStats, WalkSteps, oracle_walk, step_tokens, walk, walk_steps
+from kplan.acceptance.walk import WalkStats, oracle_walk, step_tokens, walk
 
 __all__ = [
     "MAX_K",
@@ -23,11 +23,11 @@ __all__ = [
     "ImportOptions",
     "Lookup",
     "ProposerTrace",
+    "Steps",
     "TraceModel",
     "TraceSet",
     "WalkShape",
     "WalkStats",
-    "WalkSteps",
     "compare",
     "draft_tree",
     "fit",

@@ -10,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kplan.acceptance.trace import MAX_K, ProposerTrace, need_every_position
+from kplan.acceptance.walk import check_k
 
 JUDGED_K = (1, 3, 5, 7)
 MIN_STEPS = 10
@@ -70,8 +71,14 @@ class Steps:
 def walk_steps(trace: ProposerTrace, k: int | NDArray[np.uint8]) -> Steps:
     """The steps taken when ``k`` drafts are asked for: one K, or (positions,) of a K for each position.
 
-    Fewer positions than the trace has are repeated, as for copies of the same requests.
+    Fewer positions than the trace has are repeated, as for copies of the same requests. Of one K these are
+    the steps that :func:`kplan.acceptance.walk` counts: the accepted drafts of a step are its tokens but one.
+
+    Raises:
+        InputError: ``k`` is not in 0..254.
     """
+    if isinstance(k, int):
+        check_k(k)
     asked = np.resize(np.asarray(k, np.uint8), len(trace.acc))
     offered = asked if trace.drafted is None else np.minimum(trace.drafted, asked)
     walked = _steps(trace.acc, offered, asked, trace.offsets, trace.output_len)

@@ -56,23 +56,6 @@ class WalkStats:
         return self.drafted / self.steps if self.steps else float("nan")
 
 
-@dataclass(frozen=True)
-class WalkSteps:
-    """Every decode step of a walk, request after request, each in its order.
-
-    Attributes:
-        request: (S,) int64, row of the trace.
-        position: (S,) int64, output tokens that existed before the step.
-        verified: (S,) int64, drafts verified in it; 0 where none was offered.
-        accepted: (S,) int64, drafts emitted; those beyond the end of the output are not.
-    """
-
-    request: NDArray[np.int64]
-    position: NDArray[np.int64]
-    verified: NDArray[np.int64]
-    accepted: NDArray[np.int64]
-
-
 def walk(trace: ProposerTrace, k: int) -> WalkStats:
     """Walk every request with ``k`` drafts asked for in every step.
 
@@ -81,21 +64,8 @@ def walk(trace: ProposerTrace, k: int) -> WalkStats:
     Raises:
         InputError: ``k`` is not in 0..254.
     """
-    _check_k(k)
+    check_k(k)
     return _stats(trace, k, oracle=False)
-
-
-def walk_steps(trace: ProposerTrace, k: int) -> WalkSteps:
-    """The steps that :func:`walk` counts, one by one: what came before a step, and what came of it.
-
-    Raises:
-        InputError: as in :func:`walk`.
-    """
-    _check_k(k)
-    steps = _stats(trace, k, oracle=False).steps
-    has_drafted = trace.drafted is not None
-    drafted = trace.drafted if trace.drafted is not None else _EMPTY
-    return WalkSteps(*_list_steps(trace.output_len, trace.offsets, trace.acc, drafted, has_drafted, k, steps))
 
 
 def oracle_walk(trace: ProposerTrace, max_k: int) -> WalkStats:
@@ -104,7 +74,7 @@ def oracle_walk(trace: ProposerTrace, max_k: int) -> WalkStats:
     Raises:
         InputError: as in :func:`walk`.
     """
-    _check_k(max_k)
+    check_k(max_k)
     return _stats(trace, max_k, oracle=True)
 
 
@@ -114,7 +84,7 @@ def step_tokens(trace: ProposerTrace, max_k: int) -> NDArray[np.float64]:
     Raises:
         InputError: as in :func:`walk`, or no request has a decode step.
     """
-    _check_k(max_k)
+    check_k(max_k)
     if not np.any(trace.output_len > 1):
         raise InputError(
             "trace", "no request with 2 output tokens", "a decode step is needed", "use longer outputs"
@@ -123,7 +93,8 @@ def step_tokens(trace: ProposerTrace, max_k: int) -> NDArray[np.float64]:
     return np.array([1.0, *means])
 
 
-def _check_k(k: int) -> None:
+def check_k(k: int) -> None:
+    """Raise InputError unless ``k`` is in 0..254."""
     if not 0 <= k <= MAX_K:
         raise InputError("K", k, f"0..{MAX_K} is accepted")
 
@@ -186,28 +157,3 @@ def _walk(
         verified_at[d] += verified_at[d + 1]
         emitted_at[d] += emitted_at[d + 1]
     return verified_at[1:], emitted_at[1:], request_steps, request_tokens
-
-
-@njit(cache=True)
-def _list_steps(
-    output_len: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-    acc: NDArray[np.uint8],
-    drafted: NDArray[np.uint8],
-    has_drafted: bool,
-    k: int,
-    steps: int,
-) -> NDArray[np.int64]:
-    """(4, steps) request, position, verified, accepted."""
-    found = np.zeros((4, steps), np.int64)
-    at = 0
-    for r in range(len(output_len)):
-        start, length = offsets[r], int(output_len[r])
-        c = 1
-        while c < length:
-            emitted = int(min(int(acc[start + c]), k + 1, length - c))
-            found[0, at], found[1, at], found[3, at] = r, c, emitted - 1
-            found[2, at] = int(min(int(drafted[start + c]), k)) if has_drafted else k
-            c += emitted
-            at += 1
-    return found
