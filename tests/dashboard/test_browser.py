@@ -182,9 +182,21 @@ def test_an_answer_under_way_leaves_the_one_before_readable_and_marked(tab: Tab,
     assert not tab.js(marked)
     _right(tab, "acceptance")
     tab.wait(f"document.documentElement.hasAttribute('data-asking') && {marked}")
+    assert "what stands below answers the question before" in tab.js(
+        "document.querySelector('#busy').textContent"
+    )
     assert tab.js(WORDS) == before
     tab.wait(f"{WORDS} !== {json.dumps(before)}")
     tab.wait(f"!document.documentElement.hasAttribute('data-asking') && !({marked})")
+
+
+def test_the_first_question_of_a_page_is_marked_and_says_nothing_of_one_before(tab: Tab, url: str) -> None:
+    tab.open(url + "?proposer=ngram&workload=instructcoder&qps=7", 1280, 900)
+    busy = "document.querySelector('#busy')"
+    tab.wait(f"{busy} && getComputedStyle({busy}).visibility === 'visible'")
+    assert tab.js(f"{busy}.innerText") == "Simulating."
+    tab.wait(f"{WORDS}.includes('at 7 QPS')")
+    assert tab.js(f"getComputedStyle({busy}).visibility") == "hidden"
 
 
 def test_of_many_moves_the_last_is_what_is_answered(tab: Tab, url: str) -> None:

@@ -171,6 +171,35 @@ def test_a_cancelled_full_run_ends_at_its_next_step_and_can_be_begun_again() -> 
     runs.close()
 
 
+def test_after_a_cancel_the_next_full_run_waits_for_the_cancelled_one_alone() -> None:
+    begun, go, at_once = threading.Event(), threading.Event(), []
+
+    def run(state: State, tell: object) -> Look:
+        at_once.append(state.qps)
+        begun.set()
+        assert go.wait(10)
+        tell("a step that takes long")  # type: ignore[operator]
+        return look_of(state)
+
+    runs, first, second, third = FullRuns(run), State(qps=12), State(qps=13), State(qps=14)
+    runs.start(first)
+    assert begun.wait(5)
+    for begun_after in (second, first, third):  # the same question too: its click is not lost
+        runs.cancel()
+        assert runs.running() is None
+        runs.start(begun_after)
+    now = runs.running()
+    assert now is not None
+    assert now.state == third
+    time.sleep(0.05)
+    assert at_once == [12]
+    go.set()
+    _ended(runs)
+    assert at_once == [12, 14]
+    assert [runs.found(one) is None for one in (first, second, third)] == [True, True, False]
+    runs.close()
+
+
 def test_closing_ends_a_full_run_at_its_next_step() -> None:
     begun = threading.Event()
 

@@ -271,6 +271,11 @@ def test_untied_is_assumed_and_noted_where_nothing_is_said(tmp_path: Path) -> No
         ({"quantization_config": {"quant_method": "compressed-tensors"}}, ["config_groups"]),
         ({"is_encoder_decoder": True}, ["is_encoder_decoder", "not priced"]),
         ({"model_type": "bert"}, ["encoders are not priced"]),
+        (
+            {"architectures": ["LlamaForCausalLMEagle3"]},
+            ["LlamaForCausalLMEagle3", "the head of a drafter", "--drafter"],
+        ),
+        ({"draft_vocab_size": 32000}, ["draft_vocab_size", "32000", "the head of a drafter"]),
         ({"model_type": "gpt2"}, ["no gate"]),
         ({"model_type": 7}, ["model_type", "must be text"]),
         ({"layer_types": ["linear_attention", "full_attention"] * 16}, ["linear_attention", "not priced"]),

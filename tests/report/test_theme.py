@@ -6,16 +6,23 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from kplan.report import render_leaderboard, render_report
+from kplan.acceptance import load_traces
+from kplan.acceptance.describe import complementarity, describe
+from kplan.latency.fit import Measured, fit_calibration
+from kplan.latency.fit_steps import read_steps
+from kplan.latency.fit_tpot import read_tpot
+from kplan.report import render_acceptance, render_leaderboard, render_report, render_residuals
 from kplan.report.marks import ink_on, shade
 from kplan.report.parity import render_parity
 from kplan.report.verify import render_verification
 from kplan.validate.load import load_tables
 from kplan.validate.run import validate
 from tests.dashboard.browser import Tab, chromium
+from tests.latency.test_fit_measured import BASE, HARDWARE, SERVED, write_log, write_table
 from tests.live_fake.test_verify_report import found_on
 from tests.live_fake.verified import Truth
 from tests.report.browser import CHROMIUM, NO_BROWSER
@@ -23,10 +30,27 @@ from tests.report.pictures import pictured
 from tests.report.test_leaderboard import made_board
 from tests.report.theme import look
 
+
+def acceptance_page() -> str:
+    """Of the recording that ships, which has two proposers."""
+    traces = load_traces(Path("example"))
+    return render_acceptance("example", "here", describe(traces), complementarity(traces), traces.notes)
+
+
+def residuals_page() -> str:
+    """Of steps and runs that a made server took, with and without drafts."""
+    with TemporaryDirectory() as folder:
+        steps = read_steps(write_log(Path(folder) / "steps.jsonl", (1, 16, 128)))
+        runs = read_tpot(write_table(Path(folder) / "tpot.csv", (1, 32, 128)))
+    return render_residuals(fit_calibration(HARDWARE, BASE, measured=Measured(SERVED, [*steps, *runs])))
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "report": lambda: render_report(pictured()),
     "leaderboard": lambda: render_leaderboard(made_board()),
     "verify": lambda: render_verification(found_on(Truth(shift=-1.0))),
+    "acceptance": acceptance_page,
+    "residuals": residuals_page,
     "validate": lambda: render_parity(validate(load_tables(["pr32374-off", "pr32374-dynamic"]))),
 }
 
@@ -56,6 +80,26 @@ def test_a_page_reads_on_a_light_and_a_dark_screen(name: str, tab: Tab, tmp_path
             assert seen["white"] == []
         else:
             assert seen["paper"] > 0.9
+
+
+def test_each_proposer_has_a_box_of_its_own(tab: Tab, tmp_path: Path) -> None:
+    page = tmp_path / "acceptance.html"
+    page.write_text(PAGES["acceptance"](), encoding="utf-8")
+    look(tab, page, 390, "light")
+    ticks = "[...document.querySelectorAll('#chart-spread .xtick')].map(one => one.textContent)"
+    assert tab.js(ticks) == ["ngram, K=3", "suffix, K=3"]
+
+
+def test_the_mark_of_a_row_lies_beside_its_text_on_a_phone(tab: Tab, tmp_path: Path) -> None:
+    page = tmp_path / "residuals.html"
+    page.write_text(PAGES["residuals"](), encoding="utf-8")
+    for width in (1280, 390):
+        look(tab, page, width, "light")
+        gap = tab.js(
+            "(() => { const row = document.querySelector('tr.recommended'); return "
+            "row.querySelector('code').getBoundingClientRect().left - row.getBoundingClientRect().left })()"
+        )
+        assert gap >= 4 + 2, "the mark is 4 wide"
 
 
 def test_the_look_sees_a_faint_text_a_white_ground_and_what_is_fetched(tab: Tab, tmp_path: Path) -> None:

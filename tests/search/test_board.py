@@ -14,7 +14,7 @@ import pytest
 from kplan.config.scenario import Scenario, make_scenario
 from kplan.errors import InputError
 from kplan.search.board import Outcome, Played, play
-from kplan.search.board_cells import Asked, Cell
+from kplan.search.board_cells import Asked, Cell, lay_out
 from kplan.search.board_file import write
 from kplan.search.board_rows import Board, Row, judge, record
 from kplan.search.single import simulate_one
@@ -248,6 +248,17 @@ def test_an_open_loop_gets_the_replicas_that_no_speculation_needs(scenario: Scen
     found = judge(play(alone, Asked(rates=(1.5 * limit,), only=("fixed:2",))))
     assert [one.replicas for one in found.rows] == [1] * 3
     assert row(found, "off", "open").saturated
+
+
+@pytest.mark.parametrize(
+    ("only", "told"), [((), True), (("fixed",), False), (("fixed", "context-table"), False)]
+)
+def test_who_is_left_out_is_told_where_it_was_to_be_shown(
+    only: tuple[str, ...], told: bool, scenario: Scenario
+) -> None:
+    policies = ("context-table:1-32x0-2047=2,1-32x2048-=1",) if "context-table" in only else ()
+    _, notes = lay_out(scenario, Asked(batches=(2,), only=only, policies=policies))
+    assert any("context-table is left out" in note for note in notes) == told
 
 
 @pytest.mark.parametrize(

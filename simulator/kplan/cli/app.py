@@ -30,10 +30,13 @@ from kplan.cli import (
     validate,
     verify,
 )
+from kplan.cli.complete import refuse_unknown_shell
 from kplan.cli.output import print_json, prose
 from kplan.errors import InfeasibleError, InputError, KplanError
 
-_BAD_PATH = frozenset((errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR))
+_BAD_PATH = frozenset(
+    (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+)
 """What is wrong with a path that nothing closer to its reading has told."""
 
 INTERRUPTED = 130
@@ -71,6 +74,7 @@ app.add_typer(traces.app, name="traces")
 
 def main() -> None:
     """Entry point of the ``kplan`` script; a polite end (SIGTERM) closes workers and files as Ctrl-C does."""
+    _open_closed()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     sys.exit(run(sys.argv[1:]))
 
@@ -79,6 +83,7 @@ def run(argv: list[str]) -> int:
     """Run one command and return its exit code; bad input becomes one line on stderr."""
     try:
         _refuse_nothing(argv)
+        refuse_unknown_shell(argv)
         code = app(args=argv, prog_name="kplan", standalone_mode=False)
         sys.stdout.flush()
     except InputError as err:
@@ -111,6 +116,13 @@ def run(argv: list[str]) -> int:
     if code == INTERRUPTED:  # typer turns the interrupt of a command into its exit code, and says nothing
         return _fail("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _open_closed() -> None:
+    """Open what the caller closed (kplan ... >&-) to nowhere: else the next file would get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _usage(err: typer.TyperException, argv: list[str]) -> str:

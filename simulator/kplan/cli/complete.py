@@ -6,8 +6,13 @@ import re
 from collections.abc import Callable, Iterable
 from importlib.resources import files
 
+from kplan.errors import InputError
+
 YAML = ".yaml"
 _PROPOSER = re.compile(r"^proposer: *(\S+)", re.MULTILINE)
+
+SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
+"""What typer has scripts for."""
 
 Complete = Callable[[str], list[str]]
 """From the letters typed to the names that begin with them."""
@@ -49,6 +54,24 @@ def kinds(incomplete: str) -> list[str]:
 def example(incomplete: str) -> list[str]:
     """The recording that comes with kplan."""
     return _begun(incomplete, ["example"])
+
+
+def refuse_unknown_shell(argv: list[str]) -> None:
+    """Refuse to install or show completion for a shell that has no script.
+
+    Raises:
+        InputError: the command runs in none of SHELLS, or in no shell.
+    """
+    if argv not in (["--install-completion"], ["--show-completion"]):
+        return
+    from shellingham import ShellDetectionFailure, detect_shell
+
+    try:
+        name = detect_shell()[0]
+    except ShellDetectionFailure:
+        name = "no shell"
+    if name not in SHELLS:
+        raise InputError("shell", name, "there is completion for bash, zsh, fish and PowerShell", "use one")
 
 
 def _begun(incomplete: str, names: Iterable[str]) -> list[str]:

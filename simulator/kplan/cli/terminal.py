@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _TIE = "\N{NO-BREAK SPACE}"
+_SIZE = re.compile("[1-9][0-9]{0,3}", re.ASCII)
 
 
 def is_terminal(stream: IO[str]) -> bool:
@@ -29,10 +30,14 @@ def is_styled(stream: IO[str]) -> bool:
 
 
 def console(stream: IO[str]) -> Console:
-    """A rich console on ``stream`` that changes nothing of the text that it is given."""
+    """A rich console on ``stream`` that changes nothing of the text that it is given.
+
+    COLUMNS and LINES go before what the terminal says of itself, unless they are no size, as 0.
+    """
     from rich.console import Console
 
-    return Console(file=stream, highlight=False, markup=False, emoji=False)
+    usable = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES") or _SIZE.fullmatch(v)}
+    return Console(file=stream, highlight=False, markup=False, emoji=False, _environ=usable)
 
 
 def together(text: str) -> str:

@@ -18,6 +18,7 @@ from kplan.dashboard.guard import Guard, protect
 from kplan.dashboard.job import FullRuns
 from kplan.dashboard.quick import Look, Quick, full_look
 from kplan.dashboard.state import CHOICES, KNOBS, OWN, Files, State
+from kplan.dashboard.wording import on_page
 from kplan.errors import InfeasibleError, InputError, KplanError
 from kplan.export import plan_json
 from kplan.report.document import stylesheet
@@ -209,7 +210,7 @@ def _wire(app: Dash, answers: Answers) -> None:
             if ctx.triggered_id == "cancel":
                 answers.full.cancel()
         except KplanError as error:
-            return str(error), True, no_update, answers.full.running() is None
+            return on_page(str(error)), True, no_update, answers.full.running() is None
         return _progress(answers.full, state)
 
 
@@ -225,7 +226,9 @@ def _progress(full: FullRuns, state: State) -> tuple[Any, ...]:
     found = full.found(state)
     if found is not None:
         told = (
-            f"no answer: {found}" if isinstance(found, KplanError) else "this is the answer of the full run"
+            f"no answer: {on_page(str(found))}"
+            if isinstance(found, KplanError)
+            else "this is the answer of the full run"
         )
         return told, True, state.query(), True
     running = full.running()

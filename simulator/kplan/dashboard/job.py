@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kplan.dashboard.desk import BusyError
 from kplan.dashboard.kept import Kept
@@ -30,8 +30,24 @@ class Running:
     for_s: float
 
 
+@dataclass
+class _Job:
+    """One run: of what, whether it was cancelled, and how far it is."""
+
+    state: State
+    stop: threading.Event = field(default_factory=threading.Event)
+    doing: str = "starting"
+    since_s: float = field(default_factory=time.monotonic)
+
+    def tell(self, doing: str, _done: int = 0, _of: int = 0, /) -> None:
+        """What the run is doing; ends it, once it was cancelled."""
+        if self.stop.is_set():
+            raise _StoppedError
+        self.doing = doing
+
+
 class FullRuns:
-    """Runs in the background, and the answers that they came to.
+    """Runs in the background, one at a time, and the answers that they came to.
 
     Args:
         run: answers a state; it calls its second argument with what it is doing.
@@ -40,41 +56,41 @@ class FullRuns:
     def __init__(self, run: Callable[[State, Tell], Look]) -> None:
         self._run = run
         self._lock = threading.Lock()
-        self._stop = threading.Event()
         self._found: Kept[State, Look | KplanError] = Kept(KEPT)
+        self._job: _Job | None = None
         self._thread: threading.Thread | None = None
-        self._state: State | None = None
-        self._doing, self._since = "", 0.0
 
     def start(self, state: State) -> None:
-        """Begin, unless the answer is there or under way.
+        """Begin, unless the answer is there or under way; after what was cancelled has ended.
 
         Raises:
             BusyError: another question is run.
         """
         with self._lock:
-            if self._found.find(state) is not None or self._state == state:
+            if self._found.find(state) is not None:
                 return
-            if self._state is not None:
+            if self._job is not None and self._job.state != state:
                 raise BusyError("busy: the full run of another question is under way; ask again when it ends")
-            self._stop.clear()
-            self._state, self._doing, self._since = state, "starting", time.monotonic()
-            self._thread = threading.Thread(target=self._work, args=(state,), name="kplan-full", daemon=True)
+            if self._job is not None:
+                return
+            self._job = _Job(state)
+            self._thread = threading.Thread(
+                target=self._work, args=(self._job, self._thread), name="kplan-full", daemon=True
+            )
             self._thread.start()
 
     def cancel(self) -> None:
-        """End what is under way at its next step; it leaves no answer."""
+        """Let go of what is under way: it ends at its next step, and leaves no answer."""
         with self._lock:
-            if self._state is not None:
-                self._stop.set()
-                self._doing = "cancelling"
+            if self._job is not None:
+                self._job.stop.set()
+                self._job = None
 
     def running(self) -> Running | None:
         """What is under way."""
         with self._lock:
-            if self._state is None:
-                return None
-            return Running(self._state, self._doing, time.monotonic() - self._since)
+            job = self._job
+            return None if job is None else Running(job.state, job.doing, time.monotonic() - job.since_s)
 
     def found(self, state: State) -> Look | KplanError | None:
         """The answer, or why there is none; None when it was not asked for."""
@@ -82,23 +98,28 @@ class FullRuns:
 
     def close(self) -> None:
         """End the run at its next step."""
-        self._stop.set()
+        self.cancel()
         if self._thread is not None:
             self._thread.join()
 
-    def _work(self, state: State) -> None:
+    def _work(self, job: _Job, before: threading.Thread | None) -> None:
         try:
-            self._found.put(state, self._run(state, self._tell))
-        except KplanError as error:
-            self._found.put(state, error)
+            if before is not None:
+                before.join()
+            job.tell("starting")
+            found = self._answer(job)
+            with self._lock:
+                if not job.stop.is_set():
+                    self._found.put(job.state, found)
         except _StoppedError:
             return
         finally:
             with self._lock:
-                self._state = None
+                if self._job is job:
+                    self._job = None
 
-    def _tell(self, doing: str, _done: int = 0, _of: int = 0, /) -> None:
-        with self._lock:
-            if self._stop.is_set():
-                raise _StoppedError
-            self._doing = doing
+    def _answer(self, job: _Job) -> Look | KplanError:
+        try:
+            return self._run(job.state, job.tell)
+        except KplanError as error:
+            return error

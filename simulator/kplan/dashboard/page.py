@@ -13,11 +13,12 @@ from kplan.config.plan import Plan, PolicyResult, Stat
 from kplan.dashboard.controls import controls
 from kplan.dashboard.quick import Look
 from kplan.dashboard.state import OWN, Files, State
+from kplan.dashboard.wording import on_page
 from kplan.report.text import DASH, answer_k, number
 
 PLAN_FILE = "plan.json"
-BUSY = "Simulating; what stands below answers the question before."
-"""Said while an answer is under way."""
+BUSY, BUSY_AGAIN = "Simulating", "; what stands below answers the question before"
+"""Said while an answer is under way; the second part where an answer stands."""
 _QUIET_GRAPH: Any = {"displayModeBar": False}
 _POLITE: dict[str, Any] = {"aria-live": "polite"}
 _CHART_PX = 420
@@ -59,7 +60,7 @@ def _answer() -> Component:
     return html.Section(
         [
             html.P(id="notice", className="tag bad", role="alert", hidden=True),
-            html.P(BUSY, id="busy", className="tag", role="status"),
+            html.P([BUSY, html.Span(BUSY_AGAIN), "."], id="busy", className="tag", role="status"),
             html.Div(id="answer", **_POLITE),
             html.Div(
                 [
@@ -109,11 +110,11 @@ def answer(look: Look) -> list[Component]:
     """The answer in words, what it means in numbers, and why."""
     plan = look.plan
     good = plan.answer.feasible and not plan.answer.saturated
-    why = [html.Li(line) for line in plan.answer.why if line != look.how]
+    why = [html.Li(on_page(line)) for line in plan.answer.why if line != look.how]
     return [
         html.Section(
             [
-                html.P(html.Strong(plan.answer.words, id="words")),
+                html.P(html.Strong(on_page(plan.answer.words), id="words")),
                 html.P(look.how, id="how", className="quiet"),
                 html.Details([html.Summary("Why"), html.Ul(why)]),
             ],
@@ -125,7 +126,7 @@ def answer(look: Look) -> list[Component]:
 
 def refusal(text: str) -> list[Component]:
     """Why there is no answer."""
-    return [html.Section(html.P(html.Strong(text, id="words")), className="answer bad")]
+    return [html.Section(html.P(html.Strong(on_page(text), id="words")), className="answer bad")]
 
 
 def _tile(name: str, value: str) -> Component:
@@ -178,7 +179,7 @@ def _cells(one: PolicyResult) -> list[Any]:
     if one.saturated:
         name.append(html.Span(" saturated", className="tag bad"))
     if not one.exportable:
-        name.append(html.Span(" not exportable", className="tag", title=one.why_not))
+        name.append(html.Span(" not exportable", className="tag", title=on_page(one.why_not)))
     return [
         name,
         *_stat(one.tpot_ms),
@@ -226,7 +227,7 @@ def files(look: Look, query: str) -> list[Component]:
         for name in (PLAN_FILE, *look.exports.files)
     ]
     refused = [
-        html.P(f"{engine}: no config: {why}", className="quiet")
+        html.P(f"{engine}: no config: {on_page(why)}", className="quiet")
         for engine, why in look.exports.refused.items()
     ]
     return [*links, *refused]

@@ -77,6 +77,10 @@ def refuse_unpriced(fields: Fields, family: str) -> None:
     def no(key: str, value: object, why: str) -> InputError:
         return fields.fault(key, value, f"{why} not priced", "kplan prices decoders with softmax attention")
 
+    head = "draft_vocab_size" if "draft_vocab_size" in fields.values else "architectures"
+    if head == "draft_vocab_size" or any("eagle" in one.lower() for one in fields.texts(head) or ()):
+        fix = "give its target's config.json, and the head by --drafter"
+        raise fields.fault(head, short(fields.values[head]), "is of the head of a drafter", fix)
     if fields.flag("is_encoder_decoder", False):
         raise no("is_encoder_decoder", "true", "encoder-decoder models are")
     if family.startswith(_ENCODERS):

@@ -129,7 +129,7 @@ def _spread(found: Found) -> Any:
         if spread is not None and spread["requests"]:
             low, q1, median, q3, high = spread["quantiles"].values()
             figure.add_box(
-                name=f"{escape(name)}, K={spread['k']}",
+                x=[f"{escape(name)}, K={spread['k']}"],  # given quartiles, a name alone puts all at 0
                 lowerfence=[low],
                 q1=[q1],
                 median=[median],

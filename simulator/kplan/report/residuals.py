@@ -120,7 +120,7 @@ def _scatter(figure: go.Figure, number_: int, name: str, x: Array, y: Array) -> 
 
 def _axes(figure: go.Figure, x: str, y: str) -> None:
     figure.update_layout(
-        xaxis={"title": {"text": x}, "type": "log"},
+        xaxis={"title": {"text": x}, "type": "log", "nticks": 6},  # more would meet on a phone
         yaxis={"title": {"text": y}},
         height=460,
         margin={"l": 70, "r": 20, "t": 20, "b": 60},

@@ -143,7 +143,10 @@ def _checked(base: Setup, load: dict[str, float | int | None]) -> dict[str, floa
 
 
 def _ready(asked: Asked) -> tuple[list[PolicySpec], list[str]]:
-    """Every registered policy that runs without arguments, then those asked for; and who is left out, why."""
+    """Every registered policy that runs without arguments, then those asked for; and who is left out, why.
+
+    A board of some policies says nothing of the others.
+    """
     found, notes = [], []
     for name, _ in list_policies():
         if name in ("fixed", "table"):  # there at every K, and as the greedy table
@@ -151,7 +154,8 @@ def _ready(asked: Asked) -> tuple[list[PolicySpec], list[str]]:
         try:
             found.append(parse_policy(name))
         except InputError as error:
-            notes.append(f"{name} is left out: {error}")
+            if not asked.only:
+                notes.append(f"{name} is left out: {error}")
     return found + [parse_policy(text) for text in asked.policies], notes
 
 
