@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ def pytest_configure() -> None:
     """
     for name in ("FORCE_COLOR", "NO_COLOR"):
         os.environ.pop(name, None)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as behind a shell's &: commands would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     forget_stale_kernels()
     settings.register_profile("kplan", deadline=None, derandomize="CI" in os.environ, print_blob=True)
     settings.load_profile("kplan")
