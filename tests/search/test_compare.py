@@ -12,13 +12,10 @@ from kplan.search.cases import make_cases
 from kplan.search.compare import compare, unsteady_note
 from kplan.search.single import simulate_one
 from kplan.simulate import Settling, prepare
+from kplan.telling import silent
 
 LOAD = {"qps": 16.0, "replications": 2}
 SPECS = [parse_policy("off"), parse_policy("fixed:2")]
-
-
-def _quiet(_: str) -> None:
-    """Progress that nobody reads."""
 
 
 def _settles_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +29,7 @@ def test_a_load_that_theory_takes_for_settled_too_early_is_run_for_longer(
 ) -> None:
     setup = prepare(make_scenario(LOAD))
     _settles_at_once(monkeypatch)
-    drawn, done = compare(setup, SPECS, 1, {}, _quiet)
+    drawn, done = compare(setup, SPECS, 1, {}, silent)
     first = settle.default_requests(setup, 1)
     assert drawn[0].stretch == comparing.STRETCHES[-1]
     assert len(drawn[0].prompt_len) == len(drawn[1].prompt_len) > 1.5 * first
@@ -51,7 +48,7 @@ def test_the_cases_of_a_search_last_as_long_as_a_comparison(monkeypatch: pytest.
 def test_a_number_of_requests_that_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = prepare(make_scenario({**LOAD, "requests": 700}))
     _settles_at_once(monkeypatch)
-    drawn, done = compare(setup, SPECS, 1, {}, _quiet)
+    drawn, done = compare(setup, SPECS, 1, {}, silent)
     assert (drawn[0].stretch, len(drawn[0].prompt_len)) == (1.0, 700)
     assert not done[1].steadiness.steady
     (note,) = unsteady_note(setup, 1, drawn, done[1])
@@ -61,7 +58,7 @@ def test_a_number_of_requests_that_was_asked_for_is_kept(monkeypatch: pytest.Mon
 
 def test_a_load_that_settles_as_theory_says_is_run_once() -> None:
     setup = prepare(make_scenario(LOAD))
-    drawn, done = compare(setup, SPECS, 1, {}, _quiet)
+    drawn, done = compare(setup, SPECS, 1, {}, silent)
     assert drawn[0].stretch == 1.0
     assert unsteady_note(setup, 1, drawn, done[1]) == []
 
