@@ -22,6 +22,7 @@ from kplan.cli.app import run
 from kplan.latency.fit_steps import read_steps
 from kplan.live import Server as Client
 from kplan.live.sweep import Driver, Setting
+from kplan.telling import silent
 from tests.live.install import Engine
 from tests.live.server import Server, serve
 from tests.live.walk import Pair
@@ -130,7 +131,7 @@ def _measure(server: Server, log: Path) -> dict[int, Load]:
         driver = Driver(client, client.info(), 4096, lambda: log.stat().st_size, limit_s=90.0)
         driver.warm_up(Setting(8, PROMPT_TOKENS, OUTPUT_TOKENS))
         settings = [Setting(batch, PROMPT_TOKENS, OUTPUT_TOKENS) for batch in PREDICTED]
-        for lap in driver.laps(settings * MEASURED_LAPS, lambda _: None):
+        for lap in driver.laps(settings * MEASURED_LAPS, silent):
             batch = lap.setting.batch
             rows = read_steps(log, begin=lap.begin, end=lap.end)
             steps = [row.seconds for row in rows if row.batch == batch and not row.mean("prefill_requests")]
