@@ -80,9 +80,10 @@ def postgres(folder: Path) -> Iterator[Any]:
         server.cleanup()
 
 
-def start_search(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """``kplan search --json`` of SMALL in a process of its own."""
-    command = [sys.executable, "-c", "from kplan.cli.app import main; main()", "search", *SMALL, "--json"]
+def start_search(folder: Path, *arguments: str, before: str = "") -> subprocess.Popen[str]:
+    """``kplan search --json`` of SMALL in a process of its own, which runs the code ``before`` first."""
+    code = f"{before}\nfrom kplan.cli.app import main; main()"
+    command = [sys.executable, "-c", code, "search", *SMALL, "--json"]
     return subprocess.Popen(
         [*command, *arguments],
         env=environment(),

@@ -164,6 +164,22 @@ def test_a_coordinator_elsewhere_is_given_up_when_its_signs_stop(monkeypatch: py
         assert mine.left(unmarked) is (after_s > 60)
 
 
+def test_a_trial_that_nobody_signed_is_nobodys_once_all_are_gone() -> None:
+    """Its coordinator was killed between asking for it and signing it: who comes next goes on with it."""
+    study = optuna.create_study()
+    mine, other = Coordinators(study), Coordinators(study)
+    unmarked = running(study, None)
+    assert mine.left(unmarked)
+    with other.alive():
+        living = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        sign = study.user_attrs[f"coordinator:{other.me}"]
+        study.set_user_attr(f"coordinator:{other.me}", sign | {"pid": living.pid})
+        assert not mine.left(unmarked)
+        living.kill()
+        living.wait()
+        assert mine.left(unmarked)
+
+
 def test_signs_of_life_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "BEAT_S", 0.02)
     study = optuna.create_study()

@@ -61,6 +61,32 @@ def test_killed_in_the_middle_it_goes_on_and_no_finished_trial_is_lost(
         assert told[key] == straight[0][key]
 
 
+KILLED_UNSIGNED = """
+import os, signal, optuna
+real, asked = optuna.Trial.set_user_attr, []
+def struck(trial, key, value):
+    asked.extend([key] if key == "owner" else [])
+    if len(asked) == 10:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(trial, key, value)
+optuna.Trial.set_user_attr = struck
+"""
+
+
+def test_killed_between_asking_for_a_trial_and_signing_it(
+    tmp_path: Path, straight: tuple[dict[str, Any], Counter[str]]
+) -> None:
+    journal = str(tmp_path / "a.journal")
+    arguments = ("--trials", TRIALS, "--workers", "1", "--storage", journal)
+    killed = start_search(tmp_path, *arguments, before=KILLED_UNSIGNED)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    (unsigned,) = (one for one in study_in(journal) if "owner" not in one.user_attrs and one.number == 9)
+    assert unsigned.state == TrialState.RUNNING
+    finish(start_search(tmp_path, *arguments))
+    assert tried(journal) == straight[1]
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
 def test_ended_politely_it_leaves_no_process_and_no_file_but_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, code: int

@@ -236,9 +236,16 @@ class Coordinators:
         owner = trial.user_attrs.get("owner")
         if owner == self.me:
             return True
-        sign = self._study.user_attrs.get(f"{_OWNER}{owner}")
-        if sign is not None and (sign["beat"] is None or _ended(sign)):
+        others = {
+            name.removeprefix(_OWNER): sign
+            for name, sign in self._study.user_attrs.items()
+            if name.startswith(_OWNER) and name != _OWNER + self.me
+        }
+        sign = others.get(str(owner))
+        if sign is not None and _gone(sign):
             return True
+        if owner is None and all(map(_gone, others.values())):
+            return True  # killed before it put its name there, and nobody else is at work
         now, key = time.monotonic(), f"{owner}" if owner else f"trial {trial.number}"
         seen = self._watched.get(key)
         if seen is None or seen[0] != sign:
@@ -256,6 +263,11 @@ class Coordinators:
     def _sign(self, beat: int | None) -> None:
         sign = {"place": _place(), "pid": os.getpid(), "beat": beat}
         self._study.set_user_attr(_OWNER + self.me, sign)
+
+
+def _gone(sign: Mapping[str, Any]) -> bool:
+    """Whether a coordinator said goodbye, or its process has ended."""
+    return sign["beat"] is None or _ended(sign)
 
 
 def _ended(sign: Mapping[str, Any]) -> bool:
