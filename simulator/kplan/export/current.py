@@ -128,12 +128,17 @@ class Flags:
         value = self.get(*names)
         return None if value is None or isinstance(value, dict | list | bool) else str(value)
 
-    def unread(self, harmless: frozenset[str]) -> list[str]:
-        """Names that nothing above has read, without those that change no figure."""
-        return sorted(set(self.values) - self.read - harmless)
+    def concluded(self, harmless: frozenset[str], unsimulated: str) -> tuple[Finding, ...]:
+        """All findings, the worst first, else in the order found.
 
-    def sorted_findings(self) -> tuple[Finding, ...]:
-        """The worst first, else in the order found."""
+        Args:
+            harmless: options that change no figure; others that nothing has read are noted.
+            unsimulated: why figures cannot be simulated, "" when they can; noted too.
+        """
+        if unread := sorted(set(self.values) - self.read - harmless):
+            self.say(Severity.NOTE, f"not simulated: {', '.join(unread)}")
+        if unsimulated:
+            self.say(Severity.NOTE, f"cannot be simulated: {unsimulated}")
         order = list(Severity)
         return tuple(sorted(self.findings, key=lambda one: order.index(one.severity)))
 

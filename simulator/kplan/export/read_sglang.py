@@ -52,6 +52,7 @@ def read_sglang(values: Mapping[str, Any], in_file: frozenset[str], folder: Path
         flags.say(Severity.REFUSED, "no model-path is given")
     settings, unsimulated = _settings(flags)
     policy, proposer, tree = "off", None, None
+    speculative = {name for name in flags.values if name.startswith("speculative-")}
     algorithm = (flags.text("speculative-algorithm") or "").upper()
     drafter = flags.text("speculative-draft-model-path", "speculative-draft-model")
     if algorithm and algorithm not in ALGORITHMS:
@@ -64,12 +65,9 @@ def read_sglang(values: Mapping[str, Any], in_file: frozenset[str], folder: Path
         proposer = _proposer(algorithm, drafter, tree)
         if proposer is None:
             unsimulated = unsimulated or f"kplan has no price for {algorithm} with these options"
-    elif idle := sorted(name for name in flags.values if name.startswith("speculative-")):
-        flags.say(Severity.IGNORED, f"without speculative-algorithm nothing is drafted: {', '.join(idle)}")
-    if unread := [name for name in flags.unread(_HARMLESS) if not name.startswith("speculative-")]:
-        flags.say(Severity.NOTE, f"not simulated: {', '.join(unread)}")
-    if unsimulated:
-        flags.say(Severity.NOTE, f"cannot be simulated: {unsimulated}")
+    elif speculative:
+        idle = ", ".join(sorted(speculative))
+        flags.say(Severity.IGNORED, f"without speculative-algorithm nothing is drafted: {idle}")
     return CurrentConfig(
         engine=SGLANG.name,
         model=model or "",
@@ -78,7 +76,7 @@ def read_sglang(values: Mapping[str, Any], in_file: frozenset[str], folder: Path
         drafter=drafter if proposer is not None and proposer != "ngram" else None,
         tree=tree,
         settings=settings,
-        findings=flags.sorted_findings(),
+        findings=flags.concluded(_HARMLESS | speculative, unsimulated),
         unsimulated=unsimulated,
     )
 

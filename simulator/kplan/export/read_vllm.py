@@ -64,10 +64,6 @@ def read_vllm(values: Mapping[str, Any], in_file: frozenset[str], folder: Path) 
         proposer = proposer or PROPOSERS.get(method)
         if proposer is None and not unsimulated:
             unsimulated = f"kplan has no price for the method {method}"
-    if unread := flags.unread(_HARMLESS):
-        flags.say(Severity.NOTE, f"not simulated: {', '.join(unread)}")
-    if unsimulated:
-        flags.say(Severity.NOTE, f"cannot be simulated: {unsimulated}")
     return CurrentConfig(
         engine=VLLM.name,
         model=model or "",
@@ -76,7 +72,7 @@ def read_vllm(values: Mapping[str, Any], in_file: frozenset[str], folder: Path) 
         drafter=drafter,
         tree=None,
         settings=settings,
-        findings=flags.sorted_findings(),
+        findings=flags.concluded(_HARMLESS, unsimulated),
         unsimulated=unsimulated,
     )
 
