@@ -102,9 +102,7 @@ def calibrate(
         Path | None, typer.Option(help="--url: rows measured, to be given to a later call as --steps")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="residual report to write, one HTML file")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="one JSON object on stdout and nothing else")
-    ] = False,
+    as_json: o.Json = False,
 ) -> None:
     """Fit the latency model to measurements; every figure keeps its source and standard error.
 

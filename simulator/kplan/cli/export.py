@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kplan.cli import options as o
 from kplan.cli.checking import Check, CheckEngine, ModelDir
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def export(
     check: Check = None,
     check_engine: CheckEngine = None,
     model_dir: ModelDir = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")] = False,
+    json: o.Json = False,
 ) -> int:
     """Write the engine configs and the report of a plan.
 

@@ -10,6 +10,7 @@ import typer
 from kplan.cli import complete
 from kplan.cli import options as o
 from kplan.cli.checking import Check, CheckEngine, ModelDir
+from kplan.cli.groups import LOAD, RUNS, SERVED, SLOS, Group, grouped, of
 
 if TYPE_CHECKING:
     from kplan.cli.importing import Answer
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
     from kplan.profiles import Model
     from kplan.telling import Tell
 
-_LOADS = ("qps", "concurrency", "replay")
+_READ = "tp dp quantization kv_cache_dtype proposer switch_us engine async_scheduling enforce_eager"
+"""Options of other commands that the config says here."""
+
+_SERVED = of(SERVED, SLOS, RUNS, without=_READ)
 
 
+@grouped
 def import_config(
     file: Annotated[Path | None, typer.Argument(help="the YAML that the engine is started with")] = None,
     command: Annotated[
@@ -34,31 +39,8 @@ def import_config(
             help="vllm, sglang, or auto: by the names of its options",
         ),
     ] = "auto",
-    qps: o.Qps = None,
-    concurrency: o.Concurrency = None,
-    replay: o.Replay = None,
-    columns: o.Columns = None,
-    arrivals: o.Arrivals = None,
-    burstiness: o.Burstiness = None,
-    ramp_to_qps: o.RampTo = None,
-    think_s: o.ThinkS = None,
-    model: o.Model = None,
-    hardware: o.Hardware = None,
-    calibration: o.Calibration = None,
-    drafter: o.Drafter = None,
-    workload: o.Workload = None,
-    traces: o.Traces = None,
-    dataset: o.Dataset = None,
-    slo_tpot_ms: o.SloTpot = None,
-    slo_ttft_ms: o.SloTtft = None,
-    replicas: o.Replicas = None,
-    router: o.Router = None,
-    max_k: o.MaxK = None,
-    requests: o.Requests = None,
-    replications: o.Replications = None,
-    seed: o.Seed = None,
-    prompt_tokens: o.PromptTokens = None,
-    output_tokens: o.OutputTokens = None,
+    load: Group = LOAD,
+    served: Group = _SERVED,
     recommend: Annotated[
         bool, typer.Option("--recommend", help="also what kplan recommend finds for this load")
     ] = False,
@@ -76,7 +58,6 @@ def import_config(
 
     Exit code 1 when the engine would refuse the config, crash on it or draft wrong tokens.
     """
-    flags = locals()
     from tempfile import TemporaryDirectory
 
     from kplan.cli.importing import Answer, scenario_from, write_scenario
@@ -85,17 +66,20 @@ def import_config(
     from kplan.errors import InputError
 
     source = _source(file, command, engine)
-    load = any(flags[name] is not None for name in _LOADS)
-    if not load and (recommend or out is not None):
+    flags = {**load, **served}
+    at_load = any(load[name] is not None for name in o.LOADS)
+    if not at_load and (recommend or out is not None):
         raise InputError("--out" if out else "--recommend", "no load", "a scenario has one", "give --qps")
-    check_outputs({"--out": out}, [one for one in (file, replay, traces) if one is not None])
-    config, target = _with_model(source.read(), model)
+    check_outputs(
+        {"--out": out}, [one for one in (file, load["replay"], served["traces"]) if one is not None]
+    )
+    config, target = _with_model(source.read(), served["model"])
     answer = Answer(config)
     with progress() as tell:
         if check is not None:
             tell("asking the engine")
-            answer.verdict = _ask(source, config, target, drafter, check, check_engine, model_dir)
-        if load and answer.runs:
+            answer.verdict = _ask(source, config, target, served["drafter"], check, check_engine, model_dir)
+        if at_load and answer.runs:
             if target is None:
                 raise InputError("model", config.model, "has no profile in kplan", "name it with --model")
             with TemporaryDirectory(prefix="kplan-import-") as scratch:

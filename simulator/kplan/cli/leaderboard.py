@@ -10,6 +10,7 @@ import typer
 
 from kplan.cli import complete
 from kplan.cli import options as o
+from kplan.cli.groups import LIMITS, RUNS, SERVED, Group, grouped, of
 from kplan.cli.tables import Column
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ BEST_FEW = 3
 
 Repeated = list[str] | None
 
+_SERVED = of(SERVED, RUNS, LIMITS, without="proposer workload traces dataset")
 
+
+@grouped
 def leaderboard(
     batch: Annotated[
         str | None,
@@ -70,37 +74,9 @@ def leaderboard(
             help="these alone, with no speculation and the oracle; may be repeated: fixed, ucb ...",
         ),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="processes of this machine [one per core]")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", help="Dask scheduler whose workers are used: tcp://HOST:8786")
-    ] = None,
-    model: o.Model = None,
-    hardware: o.Hardware = None,
-    calibration: o.Calibration = None,
-    tp: o.Tp = None,
-    dp: o.Dp = None,
-    quantization: o.Quantization = None,
-    kv_cache_dtype: o.KvCacheDtype = None,
-    switch_us: o.SwitchUs = None,
-    drafter: o.Drafter = None,
-    engine: o.Engine = None,
-    async_scheduling: o.AsyncScheduling = None,
-    enforce_eager: o.EnforceEager = None,
-    replicas: o.Replicas = None,
-    router: o.Router = None,
-    max_k: o.MaxK = None,
-    requests: o.Requests = None,
-    replications: o.Replications = None,
-    seed: o.Seed = None,
-    prompt_tokens: o.PromptTokens = None,
-    output_tokens: o.OutputTokens = None,
-    max_num_seqs: o.MaxNumSeqs = None,
-    max_num_batched_tokens: o.MaxTokens = None,
-    max_model_len: o.MaxModelLen = None,
-    prefix_caching: o.PrefixCaching = None,
-    gpu_memory_utilization: o.GpuMemory = None,
+    workers: o.Workers = None,
+    cluster: o.Cluster = None,
+    served: Group = _SERVED,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="folder for leaderboard.parquet, leaderboard.json and leaderboard.html"),
@@ -114,7 +90,6 @@ def leaderboard(
     argument, and those of --policy; policies that choose the proposer where --proposer joins several. An open
     loop is served by as many replicas as no speculation needs to keep up, unless --replicas says.
     """
-    flags = locals()
     from kplan.cli.output import print_json, say
     from kplan.cli.paths import check_folder
     from kplan.cli.progress import progress
@@ -130,9 +105,8 @@ def leaderboard(
     if dataset and traces is None:
         raise InputError("--dataset", dataset[0], "is one of recorded traces", "give --traces FILE")
     first = {"concurrency": int(batches[0])} if batches else {"qps": rates[0] if rates else 1.0}
-    named = {"workload": None, "dataset": None, "policy": None, "qps": None}
-    joined = {"proposer": proposer[0] if proposer else None}
-    question = o.scenario_of(None, flags | named | joined | first, {"replications": DEFAULT_REPLICATIONS})
+    flags = {**served, **first, "traces": traces, "proposer": proposer[0] if proposer else None}
+    question = o.scenario_of(None, flags, {"replications": DEFAULT_REPLICATIONS})
     from kplan.report import render_leaderboard
     from kplan.search.board import play
     from kplan.search.board_cells import Asked

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kplan.cli import complete
+from kplan.cli import options as o
 
 if TYPE_CHECKING:
     from kplan.provenance import Provenance
-
-Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
 
 
 def profiles(
@@ -22,7 +21,7 @@ def profiles(
             help="hardware, models, drafters, calibrations, engines or workload [all]",
         ),
     ] = None,
-    json: Json = False,
+    json: o.Json = False,
 ) -> int:
     """List the profiles that come with kplan and how each is known; of one kind with their sources."""
     from kplan.cli.output import print_json

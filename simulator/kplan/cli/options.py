@@ -13,6 +13,9 @@ from kplan.cli import complete
 if TYPE_CHECKING:
     from kplan.config.scenario import Scenario
 
+LOADS = ("qps", "concurrency", "replay")
+"""Options that name a load."""
+
 Qps: TypeAlias = Annotated[
     float | None,
     typer.Option(
@@ -126,6 +129,9 @@ Traces: TypeAlias = Annotated[
 Dataset: TypeAlias = Annotated[
     str | None, typer.Option("--dataset", help="which data set of --traces that hold several [all]")
 ]
+DatasetOfFile: TypeAlias = Annotated[
+    str | None, typer.Option("--dataset", help="which data set of a file that holds several")
+]
 Engine: TypeAlias = Annotated[
     str | None,
     typer.Option("--engine", autocompletion=complete.shipped("engines"), help="vllm or sglang [vllm]"),
@@ -184,6 +190,12 @@ PrefixCaching: TypeAlias = Annotated[
 ]
 GpuMemory: TypeAlias = Annotated[
     float | None, typer.Option("--gpu-memory-utilization", help="share of the GPU memory used [0.9]")
+]
+Workers: TypeAlias = Annotated[
+    int | None, typer.Option("--workers", help="processes of this machine [one per core]")
+]
+Cluster: TypeAlias = Annotated[
+    str | None, typer.Option("--cluster", help="Dask scheduler whose workers are used: tcp://HOST:8786")
 ]
 ApiKeyEnv: TypeAlias = Annotated[
     str | None, typer.Option("--api-key-env", help="environment variable that holds the server's API key")

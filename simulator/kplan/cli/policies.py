@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from kplan.cli import complete
-
-Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
+from kplan.cli import options as o
 
 app = typer.Typer(
     help="List the policies; check one; begin one of your own.",
@@ -19,7 +18,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def policies(ctx: typer.Context, json: Json = False) -> int:
+def policies(ctx: typer.Context, json: o.Json = False) -> int:
     """List the policies, what they do, and which engines can run them; --json adds where each is from."""
     if ctx.invoked_subcommand is not None:
         return 0
@@ -53,7 +52,7 @@ def check(
             autocompletion=complete.policies, help="policy text: a name, pkg.module:Class or file.py:Class"
         ),
     ],
-    json: Json = False,
+    json: o.Json = False,
 ) -> int:
     """Hold a policy against the laws that every policy must keep; exit 1 when it breaks one."""
     from kplan.cli.output import print_json, prose
@@ -93,7 +92,7 @@ def check(
 def new(
     name: Annotated[str, typer.Argument(help="name of the policy: calm-at-load")],
     folder: Annotated[Path, typer.Option("--dir", help="where the two files go")] = Path(),
-    json: Json = False,
+    json: o.Json = False,
 ) -> int:
     """Write a small policy with search ranges, and a test that holds it against the laws."""
     from kplan.cli.output import print_json, say

@@ -9,50 +9,18 @@ import typer
 
 from kplan.cli import complete
 from kplan.cli import options as o
+from kplan.cli.groups import LIMITS, LOAD, RUNS, SERVED, SLOS, Group, grouped, of
 
 if TYPE_CHECKING:
     from kplan.config.plan import Plan
 
+_SERVED = of(SERVED, SLOS, RUNS, LIMITS, without="switch_us", proposer=o.Proposer)
 
+
+@grouped
 def recommend(
-    qps: o.Qps = None,
-    concurrency: o.Concurrency = None,
-    replay: o.Replay = None,
-    columns: o.Columns = None,
-    arrivals: o.Arrivals = None,
-    burstiness: o.Burstiness = None,
-    ramp_to_qps: o.RampTo = None,
-    think_s: o.ThinkS = None,
-    model: o.Model = None,
-    hardware: o.Hardware = None,
-    calibration: o.Calibration = None,
-    tp: o.Tp = None,
-    dp: o.Dp = None,
-    quantization: o.Quantization = None,
-    kv_cache_dtype: o.KvCacheDtype = None,
-    proposer: o.Proposer = None,
-    drafter: o.Drafter = None,
-    workload: o.Workload = None,
-    traces: o.Traces = None,
-    dataset: o.Dataset = None,
-    engine: o.Engine = None,
-    async_scheduling: o.AsyncScheduling = None,
-    enforce_eager: o.EnforceEager = None,
-    slo_tpot_ms: o.SloTpot = None,
-    slo_ttft_ms: o.SloTtft = None,
-    replicas: o.Replicas = None,
-    router: o.Router = None,
-    max_k: o.MaxK = None,
-    requests: o.Requests = None,
-    replications: o.Replications = None,
-    seed: o.Seed = None,
-    prompt_tokens: o.PromptTokens = None,
-    output_tokens: o.OutputTokens = None,
-    max_num_seqs: o.MaxNumSeqs = None,
-    max_num_batched_tokens: o.MaxTokens = None,
-    max_model_len: o.MaxModelLen = None,
-    prefix_caching: o.PrefixCaching = None,
-    gpu_memory_utilization: o.GpuMemory = None,
+    load: Group = LOAD,
+    served: Group = _SERVED,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -70,24 +38,22 @@ def recommend(
 
     Exit code 1 when the load cannot be served as asked.
     """
-    flags = locals()
     from kplan.cli.output import print_json
     from kplan.cli.paths import check_folder
     from kplan.cli.progress import progress
     from kplan.registry import parse_policy
 
-    chosen = flags.pop("policy")  # a scenario's own is the one that is simulated
-    scenario = o.scenario_of(None, flags, {"replications": 5})
+    scenario = o.scenario_of(None, {**load, **served}, {"replications": 5})
     if out is not None:
         check_folder("--out", out)
     with progress() as tell:
         from kplan.search.recommend import Wanted, plan_for
         from kplan.search.recommend import recommend as answer
 
-        if chosen is None:
+        if policy is None:
             plan = answer(scenario, tell)
         else:
-            wanted = Wanted(parse_policy(chosen), f"{chosen} was asked for with --policy.")
+            wanted = Wanted(parse_policy(policy), f"{policy} was asked for with --policy.")
             plan = plan_for(scenario, wanted, tell)
         written: list[str] = []
         if out is not None:

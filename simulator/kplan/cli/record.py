@@ -79,7 +79,7 @@ def record(
     restart: Annotated[
         bool, typer.Option("--restart", help="begin anew instead of going on with --out")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")] = False,
+    json: o.Json = False,
 ) -> int:
     """Drive a running vLLM or SGLang and record what it accepts, by the best route that it offers.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from kplan.cli import complete
 from kplan.cli import options as o
+from kplan.cli.groups import LIMITS, LOAD, RUNS, SERVED, SLOS, Group, grouped, of
 from kplan.cli.tables import Column
 
 if TYPE_CHECKING:
@@ -22,16 +23,23 @@ if TYPE_CHECKING:
 DEFAULT_REPLICATIONS = 5
 
 
+_Workloads: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--workload",
+        autocompletion=complete.shipped("workloads"),
+        help="workload profile, may be repeated: all count alike [sharegpt]",
+    ),
+]
+_Replicas: TypeAlias = Annotated[str | None, typer.Option("--replicas", help="number of replicas [1]")]
+
+_SERVED = of(SERVED, SLOS, RUNS, LIMITS, workload=_Workloads, replicas=_Replicas)
+
+
+@grouped
 def search(
     scenario: Annotated[Path | None, typer.Argument(help="scenario YAML; flags win over it")] = None,
-    qps: o.Qps = None,
-    concurrency: o.Concurrency = None,
-    replay: o.Replay = None,
-    columns: o.Columns = None,
-    arrivals: o.Arrivals = None,
-    burstiness: o.Burstiness = None,
-    ramp_to_qps: o.RampTo = None,
-    think_s: o.ThinkS = None,
+    load: Group = LOAD,
     loads: Annotated[
         str | None,
         typer.Option("--loads", help="several requests/s at once: 4,8,64 (with --concurrency: clients)"),
@@ -63,50 +71,9 @@ def search(
     study: Annotated[
         str | None, typer.Option("--study", help="name of the study [made of what is searched]")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="processes of this machine [one per core]")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", help="Dask scheduler whose workers are used: tcp://HOST:8786")
-    ] = None,
-    model: o.Model = None,
-    hardware: o.Hardware = None,
-    calibration: o.Calibration = None,
-    tp: o.Tp = None,
-    dp: o.Dp = None,
-    quantization: o.Quantization = None,
-    kv_cache_dtype: o.KvCacheDtype = None,
-    proposer: o.Proposers = None,
-    switch_us: o.SwitchUs = None,
-    drafter: o.Drafter = None,
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--workload",
-            autocompletion=complete.shipped("workloads"),
-            help="workload profile, may be repeated: all count alike [sharegpt]",
-        ),
-    ] = None,
-    traces: o.Traces = None,
-    dataset: o.Dataset = None,
-    engine: o.Engine = None,
-    async_scheduling: o.AsyncScheduling = None,
-    enforce_eager: o.EnforceEager = None,
-    slo_tpot_ms: o.SloTpot = None,
-    slo_ttft_ms: o.SloTtft = None,
-    replicas: Annotated[str | None, typer.Option("--replicas", help="number of replicas [1]")] = None,
-    router: o.Router = None,
-    max_k: o.MaxK = None,
-    requests: o.Requests = None,
-    replications: o.Replications = None,
-    seed: o.Seed = None,
-    prompt_tokens: o.PromptTokens = None,
-    output_tokens: o.OutputTokens = None,
-    max_num_seqs: o.MaxNumSeqs = None,
-    max_num_batched_tokens: o.MaxTokens = None,
-    max_model_len: o.MaxModelLen = None,
-    prefix_caching: o.PrefixCaching = None,
-    gpu_memory_utilization: o.GpuMemory = None,
+    workers: o.Workers = None,
+    cluster: o.Cluster = None,
+    served: Group = _SERVED,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -122,18 +89,19 @@ def search(
 
     Exit code 1 when no policy keeps up and meets the SLOs at every load.
     """
-    flags = locals() | {"workload": workload[0] if workload else None}
     from kplan.cli.output import print_json, prose, say
     from kplan.cli.paths import check_folder
     from kplan.cli.progress import progress
     from kplan.errors import InputError
 
     rates = () if loads is None else o.numbers("--loads", loads)
-    if rates and qps is None and concurrency is None and replay is None and scenario is None:
+    workloads = served["workload"] or ()
+    flags = {**load, **served, "workload": next(iter(workloads), None)}
+    if rates and scenario is None and not any(load[name] is not None for name in o.LOADS):
         flags["qps"] = rates[0]
-    if replicas == "auto":
+    if served["replicas"] == "auto":
         raise InputError(
-            "--replicas", replicas, "policies are compared on a given number", "kplan recommend says how many"
+            "--replicas", "auto", "policies are compared on a given number", "kplan recommend says how many"
         )
     question = o.scenario_of(scenario, flags, {"replications": DEFAULT_REPLICATIONS})
     if out is not None:
@@ -147,7 +115,7 @@ def search(
             families=tuple(family or ["table"]),
             objectives=tuple(objective or ["tpot"]),
             loads=rates,
-            workloads=tuple(workload or []),
+            workloads=tuple(workloads),
             trials=trials,
             width=width,
             sampler=sampler,

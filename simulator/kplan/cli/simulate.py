@@ -10,6 +10,7 @@ import typer
 
 from kplan.cli import complete
 from kplan.cli import options as o
+from kplan.cli.groups import LIMITS, LOAD, RUNS, SERVED, SLOS, Group, grouped, of
 
 if TYPE_CHECKING:
     from kplan.config.plan import PolicyResult
@@ -17,17 +18,13 @@ if TYPE_CHECKING:
 DEFAULT_REPLICATIONS, OF_A_LOG = 5, 3
 """Enough for an interval; a number of requests that the user gives is simulated once, as given."""
 
+_SERVED = of(SERVED, SLOS, RUNS, LIMITS)
 
+
+@grouped
 def simulate(
     scenario: Annotated[Path | None, typer.Argument(help="scenario YAML; flags win over it")] = None,
-    qps: o.Qps = None,
-    concurrency: o.Concurrency = None,
-    replay: o.Replay = None,
-    columns: o.Columns = None,
-    arrivals: o.Arrivals = None,
-    burstiness: o.Burstiness = None,
-    ramp_to_qps: o.RampTo = None,
-    think_s: o.ThinkS = None,
+    load: Group = LOAD,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -36,37 +33,7 @@ def simulate(
             help="off, fixed:3, table:1-64=3,65-=1, sglang-ema, match-else, my.py:MyPolicy ... [fixed:3]",
         ),
     ] = None,
-    model: o.Model = None,
-    hardware: o.Hardware = None,
-    calibration: o.Calibration = None,
-    tp: o.Tp = None,
-    dp: o.Dp = None,
-    quantization: o.Quantization = None,
-    kv_cache_dtype: o.KvCacheDtype = None,
-    proposer: o.Proposers = None,
-    switch_us: o.SwitchUs = None,
-    drafter: o.Drafter = None,
-    workload: o.Workload = None,
-    traces: o.Traces = None,
-    dataset: o.Dataset = None,
-    engine: o.Engine = None,
-    async_scheduling: o.AsyncScheduling = None,
-    enforce_eager: o.EnforceEager = None,
-    slo_tpot_ms: o.SloTpot = None,
-    slo_ttft_ms: o.SloTtft = None,
-    replicas: o.Replicas = None,
-    router: o.Router = None,
-    max_k: o.MaxK = None,
-    requests: o.Requests = None,
-    replications: o.Replications = None,
-    seed: o.Seed = None,
-    prompt_tokens: o.PromptTokens = None,
-    output_tokens: o.OutputTokens = None,
-    max_num_seqs: o.MaxNumSeqs = None,
-    max_num_batched_tokens: o.MaxTokens = None,
-    max_model_len: o.MaxModelLen = None,
-    prefix_caching: o.PrefixCaching = None,
-    gpu_memory_utilization: o.GpuMemory = None,
+    served: Group = _SERVED,
     records: Annotated[
         Path | None,
         typer.Option(
@@ -84,13 +51,12 @@ def simulate(
     Exit code 1 when the load saturates the replicas (their queue grows, so no mean is reported) or the SLO is
     missed.
     """
-    flags = locals()
     from kplan.cli.output import print_json, prose, say
     from kplan.cli.policy_table import POLICY_COLUMNS, policy_row
     from kplan.cli.progress import progress
     from kplan.cli.tables import print_table
 
-    question = o.scenario_of(scenario, flags, {})
+    question = o.scenario_of(scenario, {**load, **served, "policy": policy}, {})
     if question.requests is None and "replications" not in question.model_fields_set:
         question = question.model_copy(
             update={"replications": OF_A_LOG if question.replay else DEFAULT_REPLICATIONS}

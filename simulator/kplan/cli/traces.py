@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kplan.cli import complete, record, traces_import, traces_replay
+from kplan.cli import options as o
 from kplan.cli.traces_fit import fit, fit_lines
 from kplan.cli.traces_pair import pair
 from kplan.cli.traces_tree import derive_tree
@@ -23,13 +24,11 @@ traces_import.register(app)
 app.command("fit")(fit)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="trace file (kplan parquet, JSONL ...)")]
-Dataset = Annotated[str | None, typer.Option("--dataset", help="which data set of a file that holds several")]
 Proposer = Annotated[
     str,
     typer.Option("--proposer", autocompletion=complete.proposers, help="eagle, eagle3, ngram, suffix ..."),
 ]
 Out = Annotated[Path, typer.Option("--out", help="file to write")]
-Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
 KeepLoopy = Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate outputs too")]
 Holdout = Annotated[bool, typer.Option("--holdout/--no-holdout", help="fit a half, test on the other")]
 
@@ -44,7 +43,7 @@ def workload(
     file: File,
     name: Annotated[str, typer.Option("--name", help="name of the workload")],
     out: Annotated[Path, typer.Option("--out", help="folder for NAME.yaml and its trace models")],
-    dataset: Dataset = None,
+    dataset: o.DatasetOfFile = None,
     proposer: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,7 +58,7 @@ def workload(
         bool,
         typer.Option("--pairs/--no-pairs", help="fit how each lookup and each head depend on each other"),
     ] = True,
-    json: Json = False,
+    json: o.Json = False,
 ) -> int:
     """Fit lengths and a trace model of every proposer recorded: a workload for --workload NAME.yaml."""
     from kplan.acceptance import load_traces
@@ -114,7 +113,7 @@ def adapt(
     position_median: Annotated[
         float | None, typer.Option("--position-median", help="the median request's mean over its positions")
     ] = None,
-    json: Json = False,
+    json: o.Json = False,
 ) -> int:
     """Make a model from published figures: acceptance lengths by K, or a median over positions.
 

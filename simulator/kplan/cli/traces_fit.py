@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kplan.cli import complete
+from kplan.cli import options as o
 from kplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ def fit(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="trace file (kplan parquet, JSONL ...)")
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", help="which data set of a file that holds several")
-    ] = None,
+    dataset: o.DatasetOfFile = None,
     keep_loopy: Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate outputs too")] = False,
     holdout: Annotated[
         bool, typer.Option("--holdout/--no-holdout", help="fit a half, test on the other")
@@ -73,7 +72,7 @@ def fit(
         ),
     ] = None,
     source: Annotated[str, typer.Option("--source", help="where the figures were published")] = "",
-    json: Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")] = False,
+    json: o.Json = False,
 ) -> int:
     """Fit a trace model of one proposer and write it as JSON, with how well it fits.
 

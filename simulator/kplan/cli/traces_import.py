@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kplan.cli import complete
+from kplan.cli import options as o
 from kplan.cli.tables import Column
 
 if TYPE_CHECKING:
     from kplan.acceptance import AcceptanceFigures, TraceSet
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="recording (parquet, JSONL, JSON or CSV)")]
-Dataset = Annotated[str | None, typer.Option("--dataset", help="which data set of a file that holds several")]
-Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")]
 
 _WALK = {
     "tokens/step": ("tokens_per_step", 0),
@@ -41,7 +40,7 @@ def register(app: typer.Typer) -> None:
 def import_(
     file: File,
     out: Annotated[Path, typer.Option("--out", help="file to write: .parquet for traces, .json for figures")],
-    dataset: Dataset = None,
+    dataset: o.DatasetOfFile = None,
     proposer: Annotated[
         str | None,
         typer.Option(
@@ -57,7 +56,7 @@ def import_(
     figures: Annotated[
         bool, typer.Option("--figures", help="pool a server's steps into a histogram (JSON)")
     ] = False,
-    json: Json = False,
+    json: o.Json = False,
 ) -> int:
     """Convert a recording into kplan's own trace file, or into figures where the source keeps no steps.
 
@@ -92,9 +91,9 @@ def import_(
 
 def describe(
     file: File,
-    dataset: Dataset = None,
+    dataset: o.DatasetOfFile = None,
     report: Annotated[Path | None, typer.Option("--report", help="report to write, one HTML file")] = None,
-    json: Json = False,
+    json: o.Json = False,
 ) -> int:
     """Acceptance by draft and by K along the walk, persistence, spread between requests, how two proposers
     complement each other, loops, censoring, and what the importer met."""

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kplan.cli import complete
+from kplan.cli import options as o
 
 
 def pair(
@@ -19,14 +20,12 @@ def pair(
         list[str],
         typer.Option("--proposer", autocompletion=complete.proposers, help="given twice: ngram, and eagle3"),
     ],
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", help="which data set of a file that holds several")
-    ] = None,
+    dataset: o.DatasetOfFile = None,
     keep_loopy: Annotated[bool, typer.Option("--keep-loopy", help="fit on degenerate outputs too")] = False,
     holdout: Annotated[
         bool, typer.Option("--holdout/--no-holdout", help="fit a half, test on the other")
     ] = True,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")] = False,
+    json: o.Json = False,
 ) -> int:
     """Fit how two proposers depend on each other, and enter it in a workload: for --proposer A+B.
 

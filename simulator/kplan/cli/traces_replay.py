@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kplan.cli import complete
+from kplan.cli import options as o
 
 if TYPE_CHECKING:
     from kplan.acceptance import TraceSet
@@ -58,7 +59,7 @@ def replay(
         str | None, typer.Option("--dataset", help="only these rows, by column dataset")
     ] = None,
     workers: Annotated[int | None, typer.Option("--workers", help="threads [cores]")] = None,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object on stdout and nothing else")] = False,
+    json: o.Json = False,
 ) -> int:
     """Replay n-gram or suffix decoding over logged requests: what it would have accepted, by position."""
     from kplan.acceptance import save_traces
