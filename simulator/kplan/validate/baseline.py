@@ -13,17 +13,42 @@ from kplan.files import write_text
 from kplan.profiles.schema import Entry
 from kplan.provenance import versions
 from kplan.validate.groups import JudgedGroup
-from kplan.validate.table import JudgedTable
+from kplan.validate.table import Judged, JudgedTable
 
 WORSE = 0.005
 """A mean error that grows by more than this is a regression."""
 
 
 class Entered(Entry):
-    """What is kept of one table; None where a figure does not apply."""
+    """What is kept of one table; None where a figure does not apply.
 
+    Attributes:
+        rows, rows_counted: of the table, and those that the figures are over.
+        mape, worst, bias, sign_ok, best_k_regret, passed: see :class:`kplan.validate.table.Judged`.
+    """
+
+    rows: int
+    rows_counted: int
     mape: float | None
+    worst: float | None
+    bias: float | None
+    sign_ok: float | None
+    best_k_regret: float | None
     passed: bool | None
+
+    @classmethod
+    def of(cls, judged: Judged) -> Entered:
+        """What is kept of ``judged``."""
+        return cls(
+            rows=len(judged.rows),
+            rows_counted=sum(row.counts for row in judged.rows),
+            mape=judged.mape,
+            worst=judged.worst,
+            bias=judged.bias,
+            sign_ok=judged.sign_ok,
+            best_k_regret=judged.best_k_regret,
+            passed=judged.passed,
+        )
 
 
 class Baseline(Entry):
@@ -49,10 +74,7 @@ def load_baseline(path: Path) -> Baseline:
 
 def write_baseline(judged: Sequence[JudgedTable | JudgedGroup], path: Path) -> None:
     """Write the baseline of ``judged``, and nothing of other tables, as one file, or none at all."""
-    baseline = Baseline(
-        tables={_name(one): Entered(mape=one.mape, passed=one.passed) for one in judged},
-        versions=versions(),
-    )
+    baseline = Baseline(tables={_name(one): Entered.of(one) for one in judged}, versions=versions())
     write_text(baseline.model_dump_json(indent=1) + "\n", path)
 
 
