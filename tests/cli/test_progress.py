@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -21,7 +22,7 @@ with progress() as tell:
     print("a policy prints")
 print("the answer")
 """
-LONG, SHORT = WORK.format(steps=30), WORK.format(steps=3)
+LONG, SHORT = WORK.format(steps=40), WORK.format(steps=3)
 
 
 def work(script: str, **how: object) -> tuple[str, str, list[str], int]:
@@ -94,8 +95,8 @@ def test_the_clock() -> None:
 def test_long_work_shows_a_bar_that_is_gone_at_its_end(columns: int) -> None:
     raw, _, lines, code = work(LONG, columns=columns)
     assert code == 0
-    assert "simulating fixed:25" in raw
-    assert "/30" in raw
+    assert re.search(r"simulating fixed:[23]\d", raw)  # which of them are drawn, the clock says
+    assert "/40" in raw
     assert "left" in raw
     assert ("━" in raw) == (columns >= 80)
     assert lines == ["a policy prints", "the answer"]

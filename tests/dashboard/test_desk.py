@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -17,19 +18,32 @@ from kplan.errors import InfeasibleError, InputError
 from tests.dashboard.made import full, look_of
 
 
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def waits(desk: Desk[int, int], question: int, page: str | None = None) -> bool:
+    """Whether ``page`` waits for ``question``: of threads that ask, only the desk knows how far they are."""
+    return page in desk._asked_by.get(question, ())
+
+
 def test_the_same_question_asked_by_many_is_answered_once() -> None:
     asked: list[int] = []
     go = threading.Event()
 
     def answer(question: int) -> int:
         asked.append(question)
-        assert go.wait(10)
+        assert go.wait(60)
         return question * question
 
     desk = Desk(answer, waiting=2)
     with ThreadPoolExecutor(20) as people:
         told = [people.submit(desk.ask, 1 + i % 2) for i in range(20)]
-        time.sleep(0.1)
+        until(lambda: waits(desk, 1) and waits(desk, 2))
         with pytest.raises(BusyError, match="2 questions wait"):
             desk.ask(3)
         go.set()
@@ -58,16 +72,19 @@ def test_a_refusal_reaches_everybody_and_is_not_kept() -> None:
 
 def test_what_waits_when_it_closes_is_told_so() -> None:
     go = threading.Event()
-    desk = Desk(lambda question: go.wait(10))
+    desk: Desk[int, int] = Desk(lambda question: go.wait(60) * question)
     with ThreadPoolExecutor(2) as people:
-        first, second = people.submit(desk.ask, 1), people.submit(desk.ask, 2)
-        time.sleep(0.1)
+        first = people.submit(desk.ask, 1)
+        until(lambda: waits(desk, 1))
+        second = people.submit(desk.ask, 2)
+        until(lambda: waits(desk, 2))
         closing = threading.Thread(target=desk.close)
         closing.start()
         with pytest.raises(BusyError, match="closing"):
-            (second if not second.running() or second.exception(5) else first).result()
+            second.result(60)
         go.set()
         closing.join()
+        assert first.result() == 1
 
 
 def test_the_newest_question_of_a_page_drops_its_older_ones_but_for_those_that_others_wait_for() -> None:
@@ -77,7 +94,7 @@ def test_the_newest_question_of_a_page_drops_its_older_ones_but_for_those_that_o
     def answer(question: int) -> int:
         begun.append(question)
         first.set()
-        assert go.wait(10)
+        assert go.wait(60)
         return -question
 
     desk = Desk(answer)
@@ -85,18 +102,18 @@ def test_the_newest_question_of_a_page_drops_its_older_ones_but_for_those_that_o
 
         def asked(question: int, page: str | None) -> Future[int]:
             told = people.submit(desk.ask, question, page)
-            time.sleep(0.05)
+            until(lambda: waits(desk, question, page))
             return told
 
         running = asked(1, "mine")
-        assert first.wait(5)
+        assert first.wait(60)
         dropped, shared, other = asked(2, "mine"), asked(3, "yours"), asked(3, "mine")
         newest, nobodys = asked(4, "mine"), asked(5, None)
         with pytest.raises(SupersededError, match="newer"):
-            dropped.result(5)
+            dropped.result(60)
         go.set()
         # 1 was begun, and "yours" still waits for 3 when "mine" no longer does
-        assert [one.result(5) for one in (running, shared, other, newest, nobodys)] == [-1, -3, -3, -4, -5]
+        assert [one.result(60) for one in (running, shared, other, newest, nobodys)] == [-1, -3, -3, -4, -5]
     assert begun == [1, 3, 4, 5]
     assert desk.ask(2, "mine") == -2
     desk.close()
@@ -112,10 +129,7 @@ def test_only_the_values_used_last_are_kept() -> None:
 
 
 def _ended(runs: FullRuns) -> None:
-    end = time.monotonic() + 10
-    while runs.running() is not None:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: runs.running() is None)
 
 
 def test_a_full_run_says_what_it_does_and_one_goes_at_a_time() -> None:
@@ -160,7 +174,7 @@ def test_a_cancelled_full_run_ends_at_its_next_step_and_can_be_begun_again() -> 
     runs = FullRuns(run)
     runs.cancel()  # nothing is under way
     runs.start(State())
-    assert begun.wait(5)
+    assert begun.wait(60)
     runs.cancel()
     _ended(runs)
     assert runs.found(State()) is None
@@ -177,13 +191,13 @@ def test_after_a_cancel_the_next_full_run_waits_for_the_cancelled_one_alone() ->
     def run(state: State, tell: object) -> Look:
         at_once.append(state.qps)
         begun.set()
-        assert go.wait(10)
+        assert go.wait(60)
         tell("a step that takes long")  # type: ignore[operator]
         return look_of(state)
 
     runs, first, second, third = FullRuns(run), State(qps=12), State(qps=13), State(qps=14)
     runs.start(first)
-    assert begun.wait(5)
+    assert begun.wait(60)
     for begun_after in (second, first, third):  # the same question too: its click is not lost
         runs.cancel()
         assert runs.running() is None
@@ -201,20 +215,20 @@ def test_after_a_cancel_the_next_full_run_waits_for_the_cancelled_one_alone() ->
 
 
 def test_closing_ends_a_full_run_at_its_next_step() -> None:
-    begun = threading.Event()
+    begun, steps = threading.Event(), []
 
     def run(state: State, tell: object) -> Look:
-        for _ in range(1000):
+        for step in range(1000):
             tell("on and on")  # type: ignore[operator]
+            steps.append(step)
             begun.set()
             time.sleep(0.01)
         return look_of(state)
 
     runs = FullRuns(run)
     runs.start(State())
-    assert begun.wait(5)
-    start = time.monotonic()
+    assert begun.wait(60)
     runs.close()
-    assert time.monotonic() - start < 2
+    assert len(steps) < 1000
     assert runs.running() is None
     assert runs.found(State()) is None
