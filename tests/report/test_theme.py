@@ -129,3 +129,19 @@ def luminance(colour: str) -> float:
     parts = [float(one) / 255 for one in re.findall(r"[\d.]+", colour)]
     linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize(
+    ("style", "contrast"),
+    [
+        ("color: rgb(0, 0, 0); background: rgba(0, 0, 0, 0)", 21.0),
+        # WebAIM's example of the lightest grey that passes on white
+        ("color: rgb(118, 118, 118); background: rgb(255, 255, 255)", 4.54),
+    ],
+)
+def test_contrast_is_that_of_the_standard(tab: Tab, tmp_path: Path, style: str, contrast: float) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(f'<body style="background: rgb(255, 255, 255)"><p style="{style}">words</p>')
+    found = look(tab, page, 1280, "light", ready="document.querySelector('p') !== null")
+    assert found["texts"] == 1
+    assert found["least"] == pytest.approx(contrast, abs=0.005)

@@ -27,7 +27,7 @@ _LOOK = r"""
     return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255]);
   };
   const faint = [], white = [];
-  let texts = 0, inCharts = 0;
+  let texts = 0, inCharts = 0, least = 21;
   for (const one of document.querySelectorAll("body *")) {
     if (one.closest("script, style, noscript, .textpoint, .heatmaplayer")) continue;
     const own = [...one.childNodes].map((node) => node.nodeType === 3 ? node.textContent : "").join("");
@@ -41,6 +41,7 @@ _LOOK = r"""
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     texts += 1;
     inCharts += drawn;
+    least = Math.min(least, ratio);
     if (ratio < 4.5) faint.push(`${own.trim().slice(0, 40)}: ${ratio.toFixed(2)}`);
   }
   for (const one of document.querySelectorAll(".main-svg, .main-svg rect.bg")) {
@@ -50,7 +51,7 @@ _LOOK = r"""
     if (luminance(over(fill, ground(one.parentElement))) > 0.5) white.push(one.getAttribute("class"));
   }
   return {
-    texts, inCharts, faint, white, paper: luminance(ground(document.body)),
+    texts, inCharts, least, faint, white, paper: luminance(ground(document.body)),
     scroll: document.documentElement.scrollWidth,
     fetched: performance.getEntriesByType("resource").map((one) => one.name)
       .filter((one) => !one.startsWith("data:")),
@@ -69,14 +70,23 @@ def look(tab: Tab, page: Path, width: int, scheme: str, ready: str = DRAWN) -> d
         ready: JavaScript that is true once the page is whole.
 
     Returns:
-        texts, inCharts: how many were read, and how many of them in charts; faint: those whose contrast with
-        what they stand on is below 4.5; white: grounds of charts that are lighter than dark; paper: relative
-        luminance of the page's ground; scroll: pixels; fetched: what was asked of the network; failed: what
-        the console said.
+        as :func:`seen`, and failed: what the console said.
     """
     told = len(tab.failed)
     tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     tab.open("about:blank", width, 900)
     tab.open(page.as_uri(), width, 900)
     tab.wait(ready)
-    return {**tab.js(_LOOK), "failed": tab.failed[told:]}
+    return {**seen(tab), "failed": tab.failed[told:]}
+
+
+def seen(tab: Tab) -> dict[str, Any]:
+    """How the page that is open looks.
+
+    Returns:
+        texts, inCharts: how many were read, and how many of them in charts; least: the lowest contrast of a
+        text with what it stands on; faint: texts whose contrast is below 4.5; white: grounds of charts that
+        are lighter than dark; paper: relative luminance of the page's ground; scroll: pixels; fetched: what
+        was asked of the network.
+    """
+    return dict(tab.js(_LOOK))

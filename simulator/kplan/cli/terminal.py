@@ -15,7 +15,7 @@ _SIZE = re.compile("[1-9][0-9]{0,3}", re.ASCII)
 
 def is_terminal(stream: IO[str]) -> bool:
     """Whether a person watches ``stream`` on a terminal that can move its cursor."""
-    return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+    return stream.isatty() and not _is_dumb()
 
 
 def is_styled(stream: IO[str]) -> bool:
@@ -24,9 +24,11 @@ def is_styled(stream: IO[str]) -> bool:
     On a terminal, and wherever FORCE_COLOR is set (https://force-color.org); never with TERM=dumb. NO_COLOR
     (https://no-color.org) takes the colors alone: bold and rules stay.
     """
-    if os.environ.get("TERM", "") in ("dumb", "unknown"):
-        return False
-    return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+    return not _is_dumb() and (stream.isatty() or bool(os.environ.get("FORCE_COLOR")))
+
+
+def _is_dumb() -> bool:
+    return os.environ.get("TERM", "") in ("dumb", "unknown")
 
 
 def console(stream: IO[str]) -> Console:

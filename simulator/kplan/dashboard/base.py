@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -21,7 +18,7 @@ from kplan.rng import stream
 from kplan.search.candidates import WalkCurve, candidate_specs, greedy_table, rates, walk_curve
 from kplan.search.evaluate import check_room, runnable
 from kplan.simulate import POOL, Drawn, Setup, Sustained, draw_requests, prepare, sustained
-from kplan.simulate.parallel import cores
+from kplan.simulate.parallel import at_once
 from kplan.workload import Workload, gamma
 
 REPLICATIONS = 4
@@ -32,9 +29,6 @@ FEWEST_POOL = 512
 """Distinct requests: at least."""
 _LEFT_OUT = frozenset(("goodput", "oracle"))
 """Candidates that no engine runs: the whole ``recommend`` has them."""
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 @dataclass(frozen=True)
@@ -161,9 +155,3 @@ def first_state(files: Files) -> State:
 def _acceptance_of(setup: Setup, key: State) -> tuple[object, ...]:
     """What the acceptance model depends on: a tree's, on the model's drafter too."""
     return key.workload, key.proposer, key.model if setup.drafter.tree is not None else ""
-
-
-def at_once(run: Callable[[A], B], over: Iterable[A]) -> list[B]:
-    """``run`` of every element, in order, on all cores: the compiled engine runs without Python's lock."""
-    with ThreadPoolExecutor(cores()) as pool:
-        return list(pool.map(run, over))

@@ -17,7 +17,7 @@ from kplan import metrics
 from kplan.config.evidence import KMap
 from kplan.config.plan import Assumption, Plan
 from kplan.config.scenario import check_one_proposer
-from kplan.dashboard.base import REPLICATIONS, Base, Bases, at_once
+from kplan.dashboard.base import REPLICATIONS, Base, Bases
 from kplan.dashboard.kmap import k_map
 from kplan.dashboard.moved import with_acceptance
 from kplan.dashboard.state import OWN, Files, State
@@ -42,6 +42,7 @@ from kplan.simulate import (
     prepare,
     run_policy,
 )
+from kplan.simulate.parallel import at_once
 from kplan.telling import Tell
 
 FULL_REPLICATIONS = 5
