@@ -49,8 +49,8 @@ def dask_cluster(folder: Path, workers: int) -> Iterator[Dask]:
     started: list[subprocess.Popen[bytes]] = []
     try:
         started.append(subprocess.Popen(scheduler, **quiet))  # type: ignore[call-overload]
-        wait_for(file.exists, 30, "the Dask scheduler did not start")
-        address = json.loads(file.read_text(encoding="utf-8"))["address"]
+        wait_for(lambda: _address(file), 30, "the Dask scheduler did not start")
+        address = _address(file)
         started += [subprocess.Popen(worker, **quiet) for _ in range(workers)]  # type: ignore[call-overload]
         from distributed import Client
 
@@ -62,6 +62,14 @@ def dask_cluster(folder: Path, workers: int) -> Iterator[Dask]:
             process.kill()
         for process in started:
             process.wait()
+
+
+def _address(file: Path) -> str:
+    """What a scheduler's file says, "" while it is not there or is still being written."""
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError):
+        return ""
 
 
 @contextmanager
