@@ -142,6 +142,13 @@ def _measure(server: Server, log: Path) -> dict[int, Load]:
     return {batch: Load(_typical(step_s[batch]), _typical(tpot_s[batch])) for batch in PREDICTED}
 
 
+def measured_anew(engine: Engine, pair: Pair, name: str, folder: Path) -> dict[tuple[str, int], Load]:
+    """(server, batch) -> load, of another start of that server."""
+    log = folder / f"{name}.jsonl"
+    with serving(engine, pair, log, name) as server:
+        return {(name, batch): load for batch, load in _measure(server, log).items()}
+
+
 def _typical(laps: list[float]) -> float:
     """The second fastest of five laps: more than half of them may have been disturbed, and one been lucky."""
     return sorted(laps)[len(laps) // 4]

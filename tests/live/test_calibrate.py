@@ -23,13 +23,14 @@ from tests.live.calibrated import (
     POLICIES,
     PREDICTED,
     PROMPT_TOKENS,
-    TABLES,
     Calibrated,
     K,
     Load,
     kplan,
+    measured_anew,
     served,
 )
+from tests.live.install import Engine
 from tests.live.walk import Pair, walk
 
 
@@ -118,15 +119,36 @@ def test_median_steps_are_predicted(
     assert max(map(abs, errors.values())) < 0.25
 
 
-def test_servers_rank_as_predicted(calibrated: Calibrated, predicted: dict[tuple[str, int], Load]) -> None:
-    for batch in PREDICTED:
-        for one, other in combinations(POLICIES, 2):
-            seen = calibrated.measured[one, batch].tpot_s / calibrated.measured[other, batch].tpot_s
-            if not 1 / 1.1 < seen < 1.1:
-                told = predicted[one, batch].tpot_s / predicted[other, batch].tpot_s
-                assert (told > 1) == (seen > 1), (batch, one, other)
+def test_servers_rank_as_predicted(
+    calibrated: Calibrated,
+    predicted: dict[tuple[str, int], Load],
+    logging_vllm: Engine,
+    pair: Pair,
+    tmp_path: Path,
+) -> None:
+    """Wherever the measured difference exceeds 10%.
+
+    The servers ran minutes apart, and the machine may have been slower under one of them: a difference that
+    speaks against the prediction must show again on new starts of the two.
+    """
+    against = [
+        (batch, one, other)
+        for batch in PREDICTED
+        for one, other in combinations(POLICIES, 2)
+        if _speaks_against(*(_ratio(loads, batch, one, other) for loads in (predicted, calibrated.measured)))
+    ]
+    anew: dict[tuple[str, int], Load] = {}
+    for name in sorted({name for _, *names in against for name in names}):
+        anew |= measured_anew(logging_vllm, pair, name, tmp_path)
+    for at in against:
+        told, once, again = (_ratio(loads, *at) for loads in (predicted, calibrated.measured, anew))
+        assert not _speaks_against(told, again), (at, told, once, again)
 
 
-def _same(one: str, other: str, batch: int) -> bool:
-    """Whether two servers draft the same at that batch: the table and the fixed K, at few requests."""
-    return {one, other} == {"table", "fixed"} and batch <= TABLES["table"][0][1]
+def _ratio(loads: dict[tuple[str, int], Load], batch: int, one: str, other: str) -> float:
+    """TPOT of one server over that of the other."""
+    return loads[one, batch].tpot_s / loads[other, batch].tpot_s
+
+
+def _speaks_against(told: float, seen: float) -> bool:
+    return not 1 / 1.1 < seen < 1.1 and (told > 1) != (seen > 1)
