@@ -5,6 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BUSY   := $(VENV)/.setup-unfinished
+TOOLS  := $(VENV)/.tools
 
 SOURCES := simulator policies profiles tests
 
@@ -21,7 +22,8 @@ as_flag  = --$(shell printf '%s' '$(1)' | tr 'A-Z_' 'a-z-')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup recommend test lint types imports unit notebooks test-live example-trace gpu bench docs lock clean
+.PHONY: help setup recommend test lint types imports unit notebooks test-live soak coverage mutants audit example-trace \
+  gpu bench docs lock lock-tools clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -38,6 +40,10 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -r requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@rm -f $(BUSY) && touch $(READY)
+
+$(TOOLS): tests/tools.lock $(READY)
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --no-deps -r tests/tools.lock
+	@touch $(TOOLS)
 
 recommend: setup ## what K at QPS=64 (or CONCURRENCY=, REPLAY=log)? writes plan, engine configs and report to OUT
 	$(BIN)/kplan recommend $(LOAD) --out '$(OUT)' $(foreach name,$(GIVEN),$(call as_flag,$(name)) '$($(name))')
@@ -56,7 +62,7 @@ imports: setup
 
 # One process a core, of a file all tests in one: what a file has made once, its tests share.
 unit: setup
-	$(BIN)/python -m pytest -m 'not live' --ignore tests/notebooks --ignore tests/bench -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -m 'not live and not soak' --ignore tests/notebooks --ignore tests/bench -n auto --maxprocesses 4 --dist loadfile
 
 notebooks: setup
 	$(BIN)/python -m pytest tests/notebooks
@@ -67,6 +73,9 @@ LIVE_REQUIRED ?= yes
 test-live: setup ## the exported configs on a real vLLM (and SGLang's parser), on the CPU; first run installs them
 	$(BIN)/python -m tests.live.install $(if $(LIVE_REQUIRED),--required)
 	$(BIN)/python -m pytest tests/live -m live -v -rs
+
+soak: $(TOOLS) ## long fuzzing, kills and memory, KPLAN_SOAK_S seconds a suite; figures go to runs/soak.jsonl
+	$(BIN)/python -m pytest tests/soak -m soak -v
 
 # make gpu: HARDWARE (a profile, see `kplan profiles`), GPU_PYTHON (with torch and, better, vLLM), OUT, and GPU_FLAGS
 # for what else tests/gpu/run.sh takes: GPU_FLAGS='--serve MODEL_FOLDER --prompts FILE'. Without a GPU it says so.
@@ -93,6 +102,15 @@ lock: ## renew requirements.lock from the newest versions that pyproject.toml al
 	  && $$scratch/bin/python -m pip install --disable-pip-version-check --progress-bar off '.[dev]' \
 	  && { grep '^#' requirements.lock; $$scratch/bin/python -m pip freeze --exclude kplan; } > $$scratch/new.lock \
 	  && mv $$scratch/new.lock requirements.lock
+
+lock-tools: $(READY) ## renew tests/tools.lock beside requirements.lock
+	scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && $(PYTHON) -m venv $$scratch \
+	  && $$scratch/bin/python -m pip install --disable-pip-version-check --progress-bar off -r requirements.lock \
+	  && $$scratch/bin/python -m pip freeze > $$scratch/base \
+	  && $$scratch/bin/python -m pip install --disable-pip-version-check --progress-bar off -c requirements.lock \
+	    atheris cosmic-ray pytest-cov pip-audit pip-licenses \
+	  && { grep '^#' tests/tools.lock; $$scratch/bin/python -m pip freeze | grep -vxFf $$scratch/base; } > $$scratch/new.lock \
+	  && mv $$scratch/new.lock tests/tools.lock
 
 clean: ## caches and build products (not .venv, not runs/)
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
