@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from kplan.errors import InputError
+from kplan.formats import KEY, Format
 
 MOST_TEXT = 64 * 2**20
 """Longest record that is read, in characters; the largest shipped one has 0.1 MB."""
@@ -33,17 +34,16 @@ class HeldText:
         return self.text
 
 
-def read_record(file: TextFile, kind: type[Record], what: str, version: int, fix: str) -> Record:
+def read_record(file: TextFile, kind: type[Record], of: Format) -> Record:
     """Read a JSON file into a pydantic record with a ``schema_version``.
 
     Args:
-        what: name of such a file in an error, for example ``trace model``.
-        version: the schema version that is read.
-        fix: how to get a good file.
+        of: what such a file is, and which versions of it are read.
 
     Raises:
         InputError: not there, too long, not JSON, another schema version, or a value that ``kind`` refuses.
     """
+    what, fix = of.name, of.renew
     try:
         text = file.read_text(encoding="utf-8")
         if len(text) > MOST_TEXT:
@@ -53,9 +53,7 @@ def read_record(file: TextFile, kind: type[Record], what: str, version: int, fix
         raise InputError(what, str(file), error.strerror or "cannot be read", "check the path") from error
     except (ValueError, RecursionError) as error:
         raise InputError(what, str(file), f"not JSON ({error})"[:120], fix) from error
-    found = record.get("schema_version") if isinstance(record, dict) else None
-    if found != version:
-        raise InputError(f"{what} {file}, schema_version", found, f"this kplan reads {version}", fix)
+    of.check(record.get(KEY) if isinstance(record, dict) else None, file)
     try:
         return kind.model_validate(record)
     except ValidationError as error:
@@ -63,3 +61,19 @@ def read_record(file: TextFile, kind: type[Record], what: str, version: int, fix
         where = ".".join(map(str, first["loc"])) or "its parts"
         shown = "nothing" if first["type"] == "missing" else str(first["input"])[:60]
         raise InputError(f"{what} {file}, {where}", shown, str(first["msg"]), fix) from error
+
+
+def check_version(text: str, of: Format, file: object) -> None:
+    """Refuse a JSON text of another version; one that is no JSON object is left to whoever reads it.
+
+    To be called before the text is held against its schema, which says nothing useful of a newer file.
+
+    Raises:
+        InputError: see :meth:`kplan.formats.Format.check`.
+    """
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(record, dict):
+        of.check(record.get(KEY), file)

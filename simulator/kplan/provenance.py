@@ -50,6 +50,26 @@ def versions() -> dict[str, str]:
     }
 
 
+def other_versions(made_with: Mapping[str, str]) -> dict[str, str]:
+    """What a result was made with that is another here: name -> its version; of Python the first two numbers
+    count, for within them arithmetic stays as it is.
+
+    Args:
+        made_with: as :func:`versions` told it then; what it does not tell is left out.
+    """
+    here = versions()
+    return {
+        name: was
+        for name, was in made_with.items()
+        if name in here and _felt(name, was) != _felt(name, here[name])
+    }
+
+
+def _felt(name: str, number: str) -> list[str]:
+    """The parts of a version that a figure may depend on."""
+    return number.split(".")[: 2 if name == "python" else None]
+
+
 def file_digest(path: Path) -> str:
     """Hash of a file's bytes (16 hex digits)."""
     with path.open("rb") as stream:

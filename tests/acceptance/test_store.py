@@ -111,7 +111,7 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     "undrafted": (put("p.drafted", lists([0, 0, 3], [0, 3])), "row 1, column p.acc[1]: got 2"),
     "prompt": (put("prompt_len", pa.array([1, -4], pa.int32())), "row 2, column prompt_len: got -4"),
     "column gone": (lambda table, _: table.drop_columns(["p.acc"]), "column p.acc: got 'no such column'"),
-    "schema": (meta(schema_version=3), "schema version: got 3"),
+    "schema": (meta(schema_version=3), "schema_version: got 3, made by a newer kplan"),
     "extra key": (meta(colour="red"), "metadata colour"),
     "alias": (meta(aliases={"q": "r"}), "q -> r"),
     "no rows": (lambda table, _: table.slice(0, 0), "holds no request"),

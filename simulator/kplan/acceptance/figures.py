@@ -21,10 +21,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from kplan.acceptance.trace import MAX_K
 from kplan.errors import InputError
 from kplan.files import write_text
+from kplan.formats import FIGURES
 from kplan.plainjson import read_record
-from kplan.provenance import Kind, Provenance
+from kplan.provenance import Kind, Provenance, versions
 
-SCHEMA_VERSION = 1
 _SLACK = 1e-9
 _ROUNDED = 0.01
 """How far published shares may be rounded: their sum times the steps is compared with a count."""
@@ -135,12 +135,13 @@ class _Record(BaseModel):
     source: str
     note: str = ""
     notes: tuple[str, ...] = ()
+    versions: dict[str, str] = {}
 
 
 def save_figures(figures: AcceptanceFigures, path: Path) -> None:
     """Write ``figures`` as JSON, atomically. Raises InputError when the folder cannot be written."""
     record = _Record(
-        schema_version=SCHEMA_VERSION,
+        schema_version=FIGURES.version,
         proposer=figures.proposer,
         kind=figures.kind,
         recorded_k=figures.recorded_k,
@@ -152,6 +153,7 @@ def save_figures(figures: AcceptanceFigures, path: Path) -> None:
         source=figures.provenance.source,
         note=figures.provenance.note,
         notes=figures.notes,
+        versions=versions(),
     )
     write_text(json.dumps(record.model_dump(mode="json"), indent=1) + "\n", path)
 
@@ -163,7 +165,7 @@ def load_figures(path: Path) -> AcceptanceFigures:
         InputError: one line: unreadable, no JSON, a missing or unknown key (``kind`` above all: shares that
             do not say what they are), or values that the class refuses.
     """
-    record = read_record(path, _Record, "acceptance figures", SCHEMA_VERSION, "import them again")
+    record = read_record(path, _Record, FIGURES)
     return AcceptanceFigures(
         proposer=record.proposer,
         kind=record.kind,

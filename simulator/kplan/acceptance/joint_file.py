@@ -11,10 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from kplan.acceptance import cells
 from kplan.acceptance.joint import Dependence
 from kplan.files import write_text
+from kplan.formats import PAIR
 from kplan.plainjson import TextFile, read_record
-from kplan.provenance import Kind, Provenance
-
-SCHEMA_VERSION = 1
+from kplan.provenance import Kind, Provenance, versions
 
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -40,12 +39,13 @@ class _PairFile(_Entry):
     candidates: Annotated[int, Field(ge=2, le=256)]
     depth: Annotated[int, Field(ge=1, le=cells.DEPTHS)]
     facts: dict[str, Any]
+    versions: dict[str, str] = {}
 
 
 def save_pair(pair: Dependence, path: Path) -> None:
     """Write the dependence as JSON, atomically."""
     record = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": PAIR.version,
         "leader": pair.leader,
         "follower": pair.follower,
         "provenance": {
@@ -59,6 +59,7 @@ def save_pair(pair: Dependence, path: Path) -> None:
         "candidates": pair.candidates,
         "depth": pair.depth,
         "facts": dict(pair.facts),
+        "versions": versions(),
     }
     write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", path)
 
@@ -69,9 +70,7 @@ def load_pair(file: TextFile) -> Dependence:
     Raises:
         InputError: not there, not JSON, another schema version, or a value out of its bounds.
     """
-    entry = read_record(
-        file, _PairFile, "pair of proposers", SCHEMA_VERSION, "fit it again with kplan traces pair"
-    )
+    entry = read_record(file, _PairFile, PAIR)
     return Dependence(
         leader=entry.leader,
         follower=entry.follower,

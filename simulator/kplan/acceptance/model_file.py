@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from kplan.acceptance import cells
 from kplan.acceptance.model import Lookup, TraceModel
 from kplan.files import write_text
+from kplan.formats import TRACE_MODEL
 from kplan.plainjson import TextFile, read_record
-from kplan.provenance import Kind, Provenance
+from kplan.provenance import Kind, Provenance, versions
 
-SCHEMA_VERSION = 1
 DIGITS = 4
 """Significant digits kept; a hazard's fitted error is larger."""
 
@@ -66,6 +66,7 @@ class _ModelFile(_Entry):
     regime_switch: tuple[tuple[Chances, ...], ...]
     lookup: _Lookup | None
     states: tuple[_State, ...]
+    versions: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> _ModelFile:
@@ -104,13 +105,14 @@ class _ModelFile(_Entry):
 def to_json(model: TraceModel) -> str:
     """The model as JSON text, one line per state."""
     record = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": TRACE_MODEL.version,
         "proposer": model.proposer,
         "provenance": {
             "kind": str(model.provenance.kind),
             "source": model.provenance.source,
             "note": model.provenance.note,
         },
+        "versions": versions(),
         "facts": dict(model.facts),
         "recorded_k": model.recorded_k,
         "known_k": model.known_k,
@@ -138,7 +140,7 @@ def load_model(file: TextFile) -> TraceModel:
     Raises:
         InputError: not there, not JSON, another schema version, or a value out of its bounds.
     """
-    entry = read_record(file, _ModelFile, "trace model", SCHEMA_VERSION, "fit it again")
+    entry = read_record(file, _ModelFile, TRACE_MODEL)
     return TraceModel(
         proposer=entry.proposer,
         recorded_k=entry.recorded_k,

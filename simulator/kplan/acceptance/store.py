@@ -17,12 +17,12 @@ from kplan.acceptance.columns import Row
 from kplan.acceptance.trace import MAX_K, ProposerTrace, TraceSet
 from kplan.errors import InputError
 from kplan.files import replacing
-from kplan.provenance import Kind, Provenance
+from kplan.formats import KEY, TRACES
+from kplan.provenance import Kind, Provenance, versions
 
-SCHEMA_VERSION = 2
-"""2 added ``seen``; files of version 1 are read too."""
-_READ_VERSIONS = (1, SCHEMA_VERSION)
 METADATA_KEY = b"kplan.traces"
+VERSIONS_KEY = b"kplan.versions"
+"""Beside it: what wrote the file."""
 DATASET = "dataset"
 """Column that names the data set of each request, in a file that holds several."""
 
@@ -77,7 +77,7 @@ def save_traces(traces: TraceSet, path: Path, beside: Mapping[str, pa.Array] | N
         columns[f"{name}.aligned"] = pa.array(trace.aligned, pa.bool_())
     columns |= beside or {}
     meta = _Meta(
-        schema_version=SCHEMA_VERSION,
+        schema_version=TRACES.version,
         kind=traces.provenance.kind,
         source=traces.provenance.source,
         note=traces.provenance.note,
@@ -92,7 +92,8 @@ def save_traces(traces: TraceSet, path: Path, beside: Mapping[str, pa.Array] | N
         },
         aliases=aliases,
     )
-    table = pa.table(columns).replace_schema_metadata({METADATA_KEY: meta.model_dump_json().encode()})
+    told = {METADATA_KEY: meta.model_dump_json(), VERSIONS_KEY: json.dumps(versions())}
+    table = pa.table(columns).replace_schema_metadata(told)
     with replacing(path) as sink:
         pq.write_table(table, sink, compression="zstd")
 
@@ -280,10 +281,7 @@ def _meta(table: pa.Table, path: Path) -> _Meta:
     raw = (table.schema.metadata or {}).get(METADATA_KEY, b"{}")
     try:
         record = json.loads(raw)
-        version = record.get("schema_version") if isinstance(record, dict) else None
-        if version not in _READ_VERSIONS:
-            reads = " and ".join(map(str, _READ_VERSIONS))
-            raise InputError(f"{path.name}, schema version", version, f"this kplan reads {reads}")
+        TRACES.check(record.get(KEY) if isinstance(record, dict) else None, path.name)
         return _Meta.model_validate(record)
     except (ValidationError, ValueError) as error:
         reason = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}

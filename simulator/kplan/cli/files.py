@@ -9,11 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kplan.cli.output import tell_other_versions
 from kplan.config.plan import Plan
 from kplan.config.scenario import check_one_proposer
 from kplan.errors import InputError
 from kplan.export import Exports, export_engines, write_exports
 from kplan.files import check_readable
+from kplan.formats import PLAN
+from kplan.plainjson import check_version
 from kplan.profiles import load_drafter, load_model
 from kplan.report import render_report
 
@@ -22,7 +25,7 @@ MOST_BYTES = 2**26
 
 
 def read_plan(path: Path) -> Plan:
-    """Read plan.json.
+    """Read plan.json; one of other versions is told on stderr.
 
     Raises:
         InputError: not there, truncated, another schema version, or what ``kplan simulate`` printed.
@@ -30,6 +33,7 @@ def read_plan(path: Path) -> Plan:
     check_readable("plan", path, MOST_BYTES)
     try:
         text = path.read_text(encoding="utf-8")
+        check_version(text, PLAN, path)
         plan = Plan.model_validate_json(text)
     except (OSError, UnicodeDecodeError) as err:
         raise InputError("plan", str(path), f"cannot be read ({err})", "check the path") from None
@@ -44,6 +48,7 @@ def read_plan(path: Path) -> Plan:
         raise InputError(
             "plan", str(path), f"{where}: {fault['msg']}", "write it anew with kplan recommend --out"
         ) from None
+    tell_other_versions(path.name, plan.versions)
     return plan
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
+from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 from kplan.cli.terminal import apart, console, is_styled, together
@@ -28,10 +29,29 @@ LABELS = {
 """Words that a line begins with -> their style: the word tells it, the color only finds it."""
 
 
+SAME = "the same question gives the same figures here but for rounding, 1e-9 of them"
+DIFFERENT = "the same question may give other figures here; the changelog tells what moved"
+"""What to expect of a result of other versions."""
+
+
 def print_json(record: BaseModel | dict[str, Any]) -> None:
-    """One JSON object on stdout and nothing else."""
+    """One JSON object on stdout and nothing else; it tells the versions that made it."""
+    from kplan.provenance import versions
+
     values = record if isinstance(record, dict) else record.model_dump(mode="json")
+    values = values if "versions" in values else values | {"versions": versions()}
     sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+
+def tell_other_versions(what: str, made_with: Mapping[str, str]) -> None:
+    """A line on stderr where a file was made with other versions than those here."""
+    from kplan.provenance import other_versions, versions
+
+    here = versions()
+    other = [f"{name} {was} (here {here[name]})" for name, was in other_versions(made_with).items()]
+    if other:
+        expected = DIFFERENT if "kplan" in other_versions(made_with) else SAME
+        prose(f"note: {what} was made with {', '.join(other)}: {expected}", err=True)
 
 
 def say(line: str = "", *, err: bool = False, style: str = "") -> None:

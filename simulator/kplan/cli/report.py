@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kplan.cli import options as o
+
+if TYPE_CHECKING:
+    from kplan.config.plan import Plan
 
 
 def report(
@@ -26,19 +29,22 @@ def report(
 
     A plan of an older release lacks what its pictures of other loads are drawn from: those are left out.
     """
+    from kplan.cli.files import read_plan
     from kplan.cli.output import print_json, say
     from kplan.cli.paths import check_outputs
     from kplan.files import write_text
+    from kplan.report import render_report
 
     source, page = _found(run)
     target = source.parent / page if out is None else out
     check_outputs({"--out": target}, [source])
-    write_text(_drawn(source), target)
+    plan = None if source.name.startswith("leaderboard") else read_plan(source)
+    write_text(_board(source) if plan is None else render_report(plan), target)
     if json:
         print_json({"files": [str(target)]})
         return 0
-    if not source.name.startswith("leaderboard"):
-        _print_changes(source)
+    if plan is not None:
+        _print_changes(plan)
     say(f"wrote {target}")
     return 0
 
@@ -61,13 +67,11 @@ def _found(run: Path) -> tuple[Path, str]:
     )
 
 
-def _print_changes(source: Path) -> None:
+def _print_changes(plan: Plan) -> None:
     """What would change the answer of a plan, where the plan knows: a line for every input changed."""
-    from kplan.cli.files import read_plan
     from kplan.cli.tables import print_table
 
-    evidence = read_plan(source).evidence
-    found = evidence.sensitivity if evidence else None
+    found = plan.evidence.sensitivity if plan.evidence else None
     if found is None:
         return
     rows = []
@@ -88,14 +92,12 @@ def _print_changes(source: Path) -> None:
     print_table("as asked: simulated; the others change it by a closed form", columns, rows)
 
 
-def _drawn(source: Path) -> str:
-    """The page of a file: of a board where its name begins so, else of a plan."""
-    from kplan.report import render_leaderboard, render_report
+def _board(source: Path) -> str:
+    """The page of a leaderboard."""
+    from kplan.cli.output import tell_other_versions
+    from kplan.report import render_leaderboard
+    from kplan.search.board_file import read
 
-    if source.name.startswith("leaderboard"):
-        from kplan.search.board_file import read
-
-        return render_leaderboard(read(source))
-    from kplan.cli.files import read_plan
-
-    return render_report(read_plan(source))
+    board = read(source)
+    tell_other_versions(source.name, board.versions)
+    return render_leaderboard(board)

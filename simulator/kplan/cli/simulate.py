@@ -79,6 +79,7 @@ def simulate(
             | counts
             | ({"mix": run.mix.model_dump(mode="json")} if run.mix else {})
             | {"meets_slo": run.meets_slo, "notes": list(run.notes), "files": [str(one) for one in run.files]}
+            | {"scenario_hash": run.scenario_hash, "seed": run.seed}
         )
     else:
         shown = ([run.off] if run.off.name != run.result.name else []) + [run.result]

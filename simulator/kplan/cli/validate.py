@@ -62,7 +62,7 @@ def validate(
     what the K that kplan prefers was measured to lose against the best measured. Exit code 1 when a target is
     missed or a table is predicted worse than in the baseline.
     """
-    from kplan.cli.output import print_json
+    from kplan.cli.output import print_json, tell_other_versions
     from kplan.cli.paths import check_outputs
     from kplan.cli.progress import progress
     from kplan.files import write_text
@@ -76,6 +76,8 @@ def validate(
 
     check_outputs({"--write-baseline": write_baseline, "--report": report}, map(Path, tables or ()))
     before = _baseline(baseline)
+    if before is not None:
+        tell_other_versions("the baseline", before.versions)
     asked = load_tables(tables or ())
     with progress() as tell:
         judged = run(asked, tell, workers=min(os.cpu_count() or 1, len(asked)))

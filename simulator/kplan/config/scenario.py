@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from kplan.config.record import Record
 from kplan.config.shipped import trace_path
 from kplan.errors import InputError
+from kplan.formats import SCENARIO
 from kplan.plainyaml import load_yaml
 
 MIN_QPS, MAX_QPS = 1e-6, 100_000.0
@@ -225,6 +226,7 @@ def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any
         raise InputError(
             "scenario file", str(path), "must be a mapping of keys to values", "for example `qps: 64`"
         )
+    values = SCENARIO.unmarked_of(values, path)
     merged = {str(key).replace("-", "_"): value for key, value in values.items()}
     if merged.get("replicas") == "auto":
         merged["replicas"] = None

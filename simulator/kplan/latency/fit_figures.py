@@ -10,8 +10,9 @@ from typing import Any, TypeVar, cast
 import yaml
 
 from kplan.files import write_text
+from kplan.formats import KEY, PROFILES
 from kplan.profiles import Calibration
-from kplan.provenance import Figure, Kind, Provenance, file_digest
+from kplan.provenance import Figure, Kind, Provenance, file_digest, versions
 
 DIGITS = 6
 T = TypeVar("T")
@@ -77,7 +78,8 @@ def document(calibration: Calibration) -> dict[str, Any]:
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
     """Write the YAML atomically. Raises InputError when the file cannot be written."""
-    text = yaml.safe_dump(document(calibration), sort_keys=False, width=110, allow_unicode=True)
+    record = {KEY: PROFILES["calibrations"].version, **document(calibration), "versions": versions()}
+    text = yaml.safe_dump(record, sort_keys=False, width=110, allow_unicode=True)
     write_text(text, path)
 
 

@@ -34,6 +34,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kplan.errors import InputError
+from kplan.formats import KEY, STEP_LOG
 from kplan.latency.fit_figures import file_source
 from kplan.latency.observed import MOST_DRAFTS, Observation, shape_row
 
@@ -146,6 +147,7 @@ def read_steps(
     shared: dict[str, Any] = {"proposer": proposer}
     for place, fields in _with_drafted(_records(text, path.name, begin)):
         if set(fields) == {"log"} and isinstance(fields["log"], dict):
+            STEP_LOG.check(fields["log"].get(KEY), path.name)
             shared = {"proposer": proposer} | fields["log"]
             continue
         fields = shared | _own_names(shared | fields)

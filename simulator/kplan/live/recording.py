@@ -17,11 +17,11 @@ from kplan.acceptance.columns import Row
 from kplan.acceptance.jsonl import MAX_LINE_BYTES, parse
 from kplan.errors import InputError
 from kplan.files import replacing, write_text
+from kplan.formats import KEY, RECORDING
 from kplan.live.dialect import StreamError, check_told
 from kplan.live.generate import Answer
 from kplan.live.tally import Check
 
-SCHEMA_VERSION = 1
 MOST_BYTES = 2**33
 """Largest recording."""
 
@@ -116,7 +116,7 @@ class Recording:
         self._bytes = self.path.stat().st_size
 
     def _save(self) -> None:
-        record = {"schema_version": SCHEMA_VERSION, "settings": dict(self.settings), "runs": self.runs}
+        record = {"schema_version": RECORDING.version, "settings": dict(self.settings), "runs": self.runs}
         write_text(json.dumps(record, indent=1) + "\n", sidecar(self.path))
 
 
@@ -179,12 +179,7 @@ def _read_sidecar(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     beside = sidecar(path)
     try:
         record = json.loads(beside.read_bytes())
-        if record["schema_version"] != SCHEMA_VERSION:
-            raise InputError(
-                f"{beside.name}, schema_version",
-                record["schema_version"],
-                f"this kplan reads {SCHEMA_VERSION}",
-            )
+        RECORDING.check(record[KEY], beside.name)
         return dict(record["settings"]), [_run(run) for run in record["runs"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         bound = f"cannot be read ({str(error)[:60]})"

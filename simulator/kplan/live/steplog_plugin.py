@@ -33,6 +33,9 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 MOST_MIB = 256.0
 """Size at which a log stops when KPLAN_STEPLOG_MIB does not say."""
 
+SCHEMA_VERSION = 1
+"""Of the log; kplan.formats, which cannot be imported here, has it too."""
+
 _logger = logging.getLogger("vllm.kplan_steplog")
 
 
@@ -90,7 +93,8 @@ class StepLog(StatLoggerBase):  # type: ignore[misc]
 
     def _about(self) -> dict[str, Any]:
         cache, drafts = self._config.cache_config, self._config.speculative_config
-        about: dict[str, Any] = {"model": self._config.model_config.model, "engine_index": self._engine}
+        about: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
+        about |= {"model": self._config.model_config.model, "engine_index": self._engine}
         about["proposer"] = None if drafts is None else str(drafts.method).replace("_", "-")
         if cache.num_gpu_blocks and cache.block_size:
             about["kv_capacity_tokens"] = cache.num_gpu_blocks * cache.block_size

@@ -14,6 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from kplan.errors import InputError
+from kplan.formats import PROFILES
 from kplan.plainyaml import load_yaml
 from kplan.profiles import convert, schema, schema_calibration
 from kplan.profiles.borrow import borrow
@@ -122,7 +123,8 @@ def _load(kind: str, name_or_path: str | Path, cls: type[File]) -> File:
 def parse(kind: str, file: Traversable | Path, cls: type[File]) -> File:
     """The validated record of one profile file. Raises InputError naming the first key at fault."""
     try:
-        return cls.model_validate(load_yaml(file.read_text(encoding="utf-8")))
+        record = load_yaml(file.read_text(encoding="utf-8"))
+        return cls.model_validate(PROFILES[kind].unmarked_of(record, file))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{kind} profile", str(file), f"cannot be read ({error})", "check it") from error
     except yaml.YAMLError as error:

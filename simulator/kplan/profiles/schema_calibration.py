@@ -74,3 +74,4 @@ class CalibrationFile(Entry):
     host_alternate: HostEntry | None = None
     sources: dict[str, str]
     provenance: ProvenanceEntry
+    versions: dict[str, str] = Field(default_factory=dict)

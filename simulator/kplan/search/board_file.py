@@ -13,6 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from kplan.errors import InputError
 from kplan.files import replacing, write_text
+from kplan.formats import LEADERBOARD
+from kplan.plainjson import check_version
 from kplan.search.board_rows import Board, Row, Standing, Told, record
 
 FILES = "leaderboard.parquet", "leaderboard.json", "leaderboard.html"
@@ -72,6 +74,7 @@ def read(path: Path) -> Told:
     fix = "write it anew with kplan leaderboard --out"
     try:
         text = path.read_text(encoding="utf-8")
+        check_version(text, LEADERBOARD, path)
         found = _File.model_validate_json(text)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("leaderboard", str(path), f"cannot be read ({error})", "check the path") from None
@@ -82,7 +85,7 @@ def read(path: Path) -> Told:
     scenario = found.scenario
     return Told(
         found.rows, found.summary, found.notes, scenario.model, scenario.hardware, scenario.engine,
-        found.replications,
+        found.replications, found.versions,
     )  # fmt: skip
 
 
@@ -102,6 +105,7 @@ class _File(BaseModel):
     summary: tuple[Standing, ...]
     notes: tuple[str, ...]
     replications: int
+    versions: dict[str, str]
     scenario: _Scenario
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kplan import metrics
 from kplan.engine.state import W_BATCH, W_DECODES, W_K_SWITCHES, W_PROPOSED, W_STEPS, W_SWITCHES
+from kplan.formats import KEY, LEADERBOARD
 from kplan.provenance import digest, file_digest, versions
 from kplan.search.board import Outcome, Played
 from kplan.search.board_cells import OFF, Cell, Entry
@@ -247,6 +248,7 @@ class Told:
     hardware: str
     engine: str
     replications: int
+    versions: dict[str, str] = field(default_factory=versions)
 
 
 def told(board: Board) -> Told:
@@ -266,6 +268,7 @@ def record(board: Board) -> dict[str, Any]:
         path = played.scenario.traces
         scenario |= {"traces": path.name, "traces_hash": file_digest(path)}
     return {
+        KEY: LEADERBOARD.version,
         "kind": "simulated",
         "rows": [asdict(row) for row in board.rows],
         "summary": [asdict(one) for one in board.summary],

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kplan.files import replacing, write_text
+from kplan.formats import KEY, SEARCH
 from kplan.registry import parse_policy
 from kplan.search.evaluate import why_not_runnable
 from kplan.search.optimize import Found
@@ -84,6 +85,7 @@ def record(found: Found, verdict: Verdict) -> dict[str, Any]:
     chosen = verdict.runnable or verdict.best
     trials = found.trials
     return {
+        KEY: SEARCH.version,
         "feasible": verdict.best is not None,
         "words": words(found, verdict),
         "objectives": list(found.asked.objectives),

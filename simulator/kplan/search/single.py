@@ -11,12 +11,23 @@ from kplan.config.plan import MixResult, PolicyResult
 from kplan.config.scenario import Scenario
 from kplan.engine import table_of
 from kplan.policy import TablePolicy
+from kplan.provenance import digest
 from kplan.registry import PolicySpec, parse_policy
 from kplan.search.compare import compare, unsteady_note
 from kplan.search.evaluate import check_room, meets_slo, result
 from kplan.search.evidence import assumptions, caveats
 from kplan.search.within import slo_rate
-from kplan.simulate import POOL, Recorder, Setup, draw_requests, is_off, prepare, recording, sustained
+from kplan.simulate import (
+    POOL,
+    Recorder,
+    Setup,
+    draw_requests,
+    is_off,
+    prepare,
+    recording,
+    scenario_record,
+    sustained,
+)
 from kplan.telling import Tell, silent
 
 MAX_SEATS = 65_536
@@ -28,6 +39,7 @@ class SingleRun:
     """One policy's record beside that of ``off``, and what was simulated for it (``off`` not counted).
 
     Attributes:
+        scenario_hash, seed: those of its records; with the same versions they give the same run.
         files: what its records were written to.
         mix: who drafted, of a policy that chooses among several proposers; else None.
     """
@@ -39,6 +51,8 @@ class SingleRun:
     steps: int
     output_tokens: int
     notes: tuple[str, ...]
+    scenario_hash: str
+    seed: int
     files: tuple[Path, ...] = ()
     mix: MixResult | None = None
 
@@ -97,6 +111,8 @@ def _simulate(scenario: Scenario, progress: Tell, recorder: Recorder | None) -> 
         steps=sum(run.steps for run in mine.runs),
         output_tokens=sum(run.output_tokens for run in mine.runs),
         notes=notes,
+        scenario_hash=digest(scenario_record(setup, spec, drawn, replicas)),
+        seed=scenario.seed,
         files=() if recorder is None else recorder.paths,
         mix=metrics.mix_result(mine.runs, drawn[0].proposers) if spec.info.combines else None,
     )

@@ -21,6 +21,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from kplan.errors import InputError
+from kplan.formats import KEY, STUDY
 from kplan.interrupts import shielded
 
 T = TypeVar("T")
@@ -190,18 +191,32 @@ def check_identity(study: optuna.Study, identity: Mapping[str, Any]) -> None:
     """Mark a new study with what it searches; refuse one that searches something else.
 
     Raises:
-        InputError: the study was made for something else; the line names what differs.
+        InputError: the study was made for something else, or by another release; the line names what differs.
     """
     found = study.user_attrs.get("search")
     if found is None:
+        study.set_user_attr(KEY, STUDY.version)
         study.set_user_attr("search", dict(identity))
         return
-    differs = [key for key in identity if found.get(key) != identity[key]]
+    STUDY.check(study.user_attrs.get(KEY), study.study_name)
+    differs = [
+        _differing(key, found.get(key), identity[key]) for key in identity if found.get(key) != identity[key]
+    ]
     if differs:
         raise InputError(
             "--study", study.study_name, f"holds another search: its {' and '.join(differs)} differ",
             "give it another name, or another --storage",
         )  # fmt: skip
+
+
+def _differing(key: str, found: Any, asked: Any) -> str:
+    """What differs between two searches; of versions, which."""
+    if not (isinstance(found, dict) and isinstance(asked, dict)):
+        return key
+    each = [
+        f"{name} {found.get(name)}, here {asked[name]}" for name in asked if found.get(name) != asked[name]
+    ]
+    return f"{key} ({'; '.join(each)})"
 
 
 class Coordinators:

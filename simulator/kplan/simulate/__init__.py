@@ -2,7 +2,7 @@
 
 from kplan.simulate.draw import Drawn, draw_requests
 from kplan.simulate.parallel import for_each
-from kplan.simulate.records import Recorder, recording
+from kplan.simulate.records import Recorder, recording, scenario_record
 from kplan.simulate.run import (
     SIMULATED,
     UNBOUNDED,
@@ -40,6 +40,7 @@ __all__ = [
     "recording",
     "run_fleet",
     "run_policy",
+    "scenario_record",
     "settling",
     "sustained",
     "sustained_qps",

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SCHEMA_VERSION = 1
+from kplan.formats import RECORDS
+
 METADATA_KEY = b"kplan.records"
 
 
@@ -81,7 +82,7 @@ REQUEST_COLUMNS: Mapping[str, Column] = {
 def open_table(path: Path, columns: Mapping[str, Column], origin: Mapping[str, Any]) -> Any:
     """A parquet writer whose schema says what every column is and where the rows come from."""
     meta = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": RECORDS.version,
         "table": path.stem,
         "columns": {name: {"unit": one.unit, "what": one.what} for name, one in columns.items()},
         **origin,

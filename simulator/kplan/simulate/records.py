@@ -15,12 +15,12 @@ import numpy as np
 from kplan.engine import Fleet, Replica
 from kplan.engine.state import STEPS, W_CLOSE_S, W_OPEN_S, Steps
 from kplan.errors import InputError
+from kplan.formats import RECORDS
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import PolicySpec
 from kplan.simulate.draw import Drawn
 from kplan.simulate.record_columns import (
     REQUEST_COLUMNS,
-    SCHEMA_VERSION,
     STEP_COLUMNS,
     as_table,
     open_table,
@@ -109,7 +109,7 @@ class Recorder:
         Raises:
             InputError: the disk is full, or the folder went away.
         """
-        scenario = _scenario(setup, spec, drawn, replicas)
+        scenario = scenario_record(setup, spec, drawn, replicas)
         origin = {
             "scenario_hash": digest(scenario),
             "policy": spec.text,
@@ -138,7 +138,7 @@ class Recorder:
                     }
                 )
         run = {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": RECORDS.version,
             **origin,
             "scenario": scenario,
             "replications": replications,
@@ -216,7 +216,7 @@ def _windows(fleet: Fleet) -> list[dict[str, Any]]:
     return found
 
 
-def _scenario(setup: Setup, spec: PolicySpec, drawn: Sequence[Drawn], replicas: int) -> dict[str, Any]:
+def scenario_record(setup: Setup, spec: PolicySpec, drawn: Sequence[Drawn], replicas: int) -> dict[str, Any]:
     """The scenario with every default filled in; a file by its name and the hash of its bytes."""
     scenario = setup.scenario
     files = {

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from kplan.errors import InputError
 from kplan.files import write_text
+from kplan.formats import BASELINE
+from kplan.plainjson import check_version
 from kplan.profiles.schema import Entry
 from kplan.provenance import versions
 from kplan.validate.groups import JudgedGroup
@@ -54,6 +56,7 @@ class Entered(Entry):
 class Baseline(Entry):
     """Tables by name, and the versions that they were predicted with."""
 
+    schema_version: int = BASELINE.version
     tables: dict[str, Entered]
     versions: dict[str, str]
 
@@ -100,6 +103,7 @@ def regressions(judged: Sequence[JudgedTable | JudgedGroup], before: Mapping[str
 
 
 def _parse(text: str, origin: str) -> Baseline:
+    check_version(text, BASELINE, origin)
     try:
         return Baseline.model_validate_json(text)
     except ValidationError as error:

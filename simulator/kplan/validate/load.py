@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from kplan.errors import InputError
+from kplan.formats import TABLE
 from kplan.plainyaml import load_yaml
 from kplan.validate.groups import shipped_groups
 from kplan.validate.table import PublishedTable
@@ -73,7 +74,8 @@ def _folder() -> Traversable:
 
 def _parse(file: Traversable | Path) -> PublishedTable:
     try:
-        return PublishedTable.model_validate(load_yaml(file.read_text(encoding="utf-8")))
+        record = load_yaml(file.read_text(encoding="utf-8"))
+        return PublishedTable.model_validate(TABLE.unmarked_of(record, file))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("table", str(file), f"cannot be read ({error})", "check the path") from error
     except yaml.YAMLError as error:

@@ -15,8 +15,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kplan.errors import InputError
+from kplan.formats import KEY, WORKLOAD
 from kplan.plainyaml import load_yaml
-from kplan.provenance import Kind, Provenance
+from kplan.provenance import Kind, Provenance, versions
 from kplan.workload.lengths import Lengths
 from kplan.workload.workload import Workload
 
@@ -74,6 +75,7 @@ class _WorkloadFile(_Entry):
     pairs: dict[str, str] = {}
     missing: dict[str, str] = {}
     provenance: _Source
+    versions: dict[str, str] = {}
 
 
 def available_workloads() -> list[WorkloadLine]:
@@ -107,6 +109,7 @@ def to_yaml(workload: Workload, models: dict[str, str]) -> str:
     """The profile of ``workload`` as YAML; ``models`` maps proposers to file names beside it."""
     lengths = workload.lengths
     record: dict[str, Any] = {
+        KEY: WORKLOAD.version,
         "name": workload.name,
         "summary": workload.summary,
         "target": workload.target,
@@ -125,6 +128,7 @@ def to_yaml(workload: Workload, models: dict[str, str]) -> str:
         ),
         "missing": dict(workload.missing),
         "provenance": _source(workload.provenance),
+        "versions": versions(),
     }
     return yaml.safe_dump(record, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
 
@@ -161,7 +165,8 @@ def _shipped() -> Iterator[Traversable]:
 
 def _parse(file: Traversable | Path) -> _WorkloadFile:
     try:
-        return _WorkloadFile.model_validate(load_yaml(file.read_text(encoding="utf-8")))
+        record = load_yaml(file.read_text(encoding="utf-8"))
+        return _WorkloadFile.model_validate(WORKLOAD.unmarked_of(record, file))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("workload", str(file), f"cannot be read ({error})") from error
     except yaml.YAMLError as error:
