@@ -77,6 +77,10 @@ test-live: setup ## the exported configs on a real vLLM (and SGLang's parser), o
 soak: $(TOOLS) ## long fuzzing, kills and memory, KPLAN_SOAK_S seconds a suite; figures go to runs/soak.jsonl
 	$(BIN)/python -m pytest tests/soak -m soak -v
 
+audit: $(TOOLS) ## vulnerable or withdrawn releases among the pinned versions, and docs/licences.md against them
+	$(BIN)/python -m tests.gates.licences
+	$(BIN)/python -m tests.gates.audit requirements.lock tests/tools.lock
+
 # make gpu: HARDWARE (a profile, see `kplan profiles`), GPU_PYTHON (with torch and, better, vLLM), OUT, and GPU_FLAGS
 # for what else tests/gpu/run.sh takes: GPU_FLAGS='--serve MODEL_FOLDER --prompts FILE'. Without a GPU it says so.
 GPU_PYTHON ?= python3
