@@ -74,9 +74,9 @@ _OPENING = """\
 # Licences of what kplan installs
 
 Written by `python -m tests.gates.licences --write` from the versions of `requirements.lock` on Linux and
-Python 3.11, as the metadata of each package says; `make audit` fails when it is not current or a licence is not
-on the list there. kplan itself is Apache-2.0. The extra `text` (tokenizers) is not locked, so not listed; what
-only develops or tests kplan is not installed with it.
+Python 3.11, as the metadata of each package says; `make audit` fails when it is not current or a licence is
+not on the list there. kplan itself is Apache-2.0. The extra `text` (tokenizers) is not locked, so not listed;
+what only develops or tests kplan is not installed with it.
 """
 
 
