@@ -77,6 +77,27 @@ test-live: setup ## the exported configs on a real vLLM (and SGLang's parser), o
 soak: $(TOOLS) ## long fuzzing, kills and memory, KPLAN_SOAK_S seconds a suite; figures go to runs/soak.jsonl
 	$(BIN)/python -m pytest tests/soak -m soak -v
 
+# Coverage sees no line of a compiled kernel: the tests that meet them run once more with the kernels as plain Python,
+# properties briefly. A test that fails here, say of speed under a tracer, is the business of make test.
+KERNELS := tests/engine tests/latency tests/acceptance tests/policies tests/simulate tests/workload
+SPREAD  := -n auto --maxprocesses 4 --dist loadfile
+
+coverage: $(TOOLS) ## branches of simulator/ and policies/ that the tests take, 90% at least (about 30 minutes)
+	rm -rf build/coverage && mkdir -p build/coverage
+	-$(BIN)/python -m pytest -m 'not live and not soak' --ignore tests/notebooks --ignore tests/bench $(SPREAD) \
+	  --cov --cov-report=
+	-NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(KERNELS) -p tests.gates.brief $(SPREAD) --cov --cov-append --cov-report=
+	$(BIN)/coverage combine --quiet --append || true
+	$(BIN)/coverage json --quiet -o build/coverage/coverage.json
+	$(BIN)/python -m tests.gates.branches build/coverage/coverage.json
+
+mutants: $(TOOLS) ## 200 mutants of latency, acceptance and scheduler against the tests, 85% at least must die (SEED=1)
+	$(BIN)/python -m tests.gates.mutants --seed '$(if $(filter command,$(firstword $(origin SEED))),$(SEED),1)'
+
+audit: $(TOOLS) ## vulnerable or withdrawn releases among the pinned versions, and docs/licences.md against them
+	$(BIN)/python -m tests.gates.licences
+	$(BIN)/python -m tests.gates.audit requirements.lock tests/tools.lock
+
 # make gpu: HARDWARE (a profile, see `kplan profiles`), GPU_PYTHON (with torch and, better, vLLM), OUT, and GPU_FLAGS
 # for what else tests/gpu/run.sh takes: GPU_FLAGS='--serve MODEL_FOLDER --prompts FILE'. Without a GPU it says so.
 GPU_PYTHON ?= python3

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from numba import njit
+import numba
+import numpy as np
 
-_njit: Any = njit  # its type does not know the options below
+_njit: Any = numba.njit  # its type does not know the options below
+_config: Any = numba.config  # nor this one its names
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,3 +28,17 @@ def bare(function: F) -> F:
 def inline(function: F) -> F:
     """The same, dissolved into its callers: handing the arrays over costs as much as a small function."""
     return cast("F", _njit(cache=True, nogil=True, _nrt=False, forceinline=True)(function))
+
+
+def compiles() -> bool:
+    """Whether numba compiles at all: not under ``NUMBA_DISABLE_JIT``, its switch for debuggers."""
+    return not _config.DISABLE_JIT
+
+
+def records(count: int, fields: np.dtype[Any]) -> Any:
+    """(count,) records of ``fields``, all 0, whose fields the loops read as attributes.
+
+    numba takes the plain array fast; where nothing is compiled numpy itself must know fields as attributes.
+    """
+    made = np.zeros(count, fields)
+    return made if compiles() else made.view(np.recarray)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kplan.engine import BatchCost, Limits, Load, Replica, kernel
 from kplan.errors import InputError
+from kplan.jit import compiles
 from kplan.policy import (
     ACCEPTED,
     BATCH,
@@ -39,6 +40,9 @@ from kplan_policies.sglang_ema import SglangEma
 from tests.engine.scenes import bounds, make_load, price, scenes
 
 MANY = settings(max_examples=150, deadline=None)
+needs_numba = pytest.mark.skipif(
+    not compiles(), reason="NUMBA_DISABLE_JIT: numba compiles nothing, so refuses nothing"
+)
 
 
 def both_paths_agree(
@@ -182,6 +186,7 @@ def test_a_k_above_max_k_is_cut(compiled: bool) -> None:
     assert steps[1:-1].sum() == 0
 
 
+@needs_numba
 def test_a_rule_that_numba_cannot_compile_is_refused_in_one_line() -> None:
     with pytest.raises(InputError, match=r"^policy Says: choose_by_a_dict: .*numba must compile") as caught:
         ends(Says(choose_by_a_dict))
@@ -210,6 +215,7 @@ def choose_a_truth(state, step, seen, prices, k_each):  # type: ignore[no-untype
     return len(seen) > 0
 
 
+@needs_numba
 @pytest.mark.parametrize(
     ("choose", "kind"),
     [

@@ -31,7 +31,7 @@ from kplan.engine.state import (
     Requests,
 )
 from kplan.errors import InputError
-from kplan.jit import bare, inline
+from kplan.jit import bare, compiles, inline
 from kplan.latency.compiled import StepCost
 from kplan.policy import (
     ACCEPTED,
@@ -174,6 +174,8 @@ def _compiled(name: str, function: Callable[..., Any], signature: Any) -> Any:
 @cache
 def _as_c(function: Callable[..., Any], signature: Any) -> tuple[Any, Any]:
     """``function`` as a C function of ``signature``, and the type that it returns by itself."""
+    if not compiles():  # the loops that call it are Python too
+        return function, types.int64
     try:
         typed = njit(cache=True, error_model=DIVISION)(function)
         compiled = cfunc(signature, cache=True, error_model=DIVISION)(function)

@@ -31,6 +31,7 @@ from kplan.engine.state import (
     Requests,
 )
 from kplan.errors import InputError
+from kplan.jit import records
 from kplan.workload import Prefix
 
 
@@ -73,7 +74,7 @@ class Load:
 
 def new_requests(load: Load) -> Requests:
     """Fresh request rows for ``load``."""
-    requests = np.zeros(len(load), REQUEST)
+    requests = records(len(load), REQUEST)
     for given in ("prompt_len", "output_len", "trace_at"):
         requests[given] = getattr(load, given)
     requests["arrival_s"] = load.arrival_s if load.concurrency is None else np.inf
@@ -184,7 +185,7 @@ def new_machine(
         return np.zeros(n, np.int64)
 
     return Machine(
-        rows=np.zeros(seqs, ROW),
+        rows=records(seqs, ROW),
         counters=count,
         clock=np.zeros(2),
         sums=sums,
@@ -200,5 +201,5 @@ def new_machine(
         units=units,
         held=np.zeros(len(units), np.uint8),
         unit_state=unit_state,
-        log=np.zeros(log_steps, STEP),
+        log=records(log_steps, STEP),
     )

@@ -1,0 +1,1 @@
+"""Checks over the whole repository: ``make audit``, ``make coverage``, ``make mutants``."""

@@ -1,0 +1,99 @@
+"""What can be mutated, on modules made up here; cosmic-ray's part by the operators' names."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.gates.sites import Mutant, Site, draw, sites, statement_at, statements, telling, unseen
+
+CODE = '''\
+from a import b
+
+
+@cached(1 + 1)
+def f(x: int | None, y: float = 2 * 3) -> int | None:
+    """Say 1 + 1."""
+    if (
+        x is None
+    ):
+        return 1 + 1
+    z: int | str = 4
+    return x * y
+'''
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind"),
+    [
+        ("core/NumberReplacer", "NumberReplacer"),
+        ("core/ReplaceBinaryOperator_Add_Sub", "ReplaceBinaryOperator_Add"),
+        ("core/ReplaceBinaryOperator_Add_BitOr", None),
+        ("core/ReplaceBinaryOperator_BitOr_BitAnd", "ReplaceBinaryOperator_BitOr"),
+        ("core/ReplaceComparisonOperator_Is_IsNot", "ReplaceComparisonOperator_Is"),
+        ("core/ReplaceComparisonOperator_Is_Eq", None),
+        ("core/ReplaceComparisonOperator_Lt_IsNot", None),
+        ("core/ReplaceComparisonOperator_Lt_LtE", "ReplaceComparisonOperator_Lt"),
+        ("core/ReplaceUnaryOperator_USub_Not", "ReplaceUnaryOperator_USub"),
+        ("core/RemoveDecorator", None),
+        ("core/VariableReplacer", None),
+    ],
+)
+def test_kinds_of_change(operator: str, kind: str | None) -> None:
+    assert telling(operator) == kind
+
+
+def test_annotations_decorators_and_imports_are_not_seen() -> None:
+    lines = CODE.splitlines()
+    shown = {lines[a - 1][start:end] for (a, start), (_, end) in unseen(ast.parse(CODE))}
+    assert shown == {"from a import b", "cached(1 + 1)", "int | None", "float", "int | str"}
+
+
+@pytest.mark.parametrize(
+    ("line", "statement"),
+    [(1, (1, 1)), (5, (5, 5)), (7, (7, 9)), (8, (7, 9)), (10, (10, 10)), (11, (11, 11)), (3, (3, 3))],
+)
+def test_the_statement_at_a_line_is_the_innermost(line: int, statement: tuple[int, int]) -> None:
+    assert statement_at(statements(ast.parse(CODE)), line) == statement
+
+
+def test_replacements_of_one_operator_are_one_site() -> None:
+    plus, times = "core/ReplaceBinaryOperator_Add_", "core/ReplaceBinaryOperator_Mul_"
+    found = [
+        (f"{plus}Sub", 0, (4, 10)),  # in a decorator
+        (f"{plus}Sub", 1, (10, 17)),
+        (f"{plus}Mul", 1, (10, 17)),
+        (f"{times}Add", 0, (5, 35)),  # a default, beside annotations
+        ("core/NumberReplacer", 6, (10, 15)),
+    ]
+    assert sites("m.py", CODE, found) == [
+        Site("m.py", (5, 35), "ReplaceBinaryOperator_Mul", 5, 5, ((f"{times}Add", 0),)),
+        Site("m.py", (10, 15), "NumberReplacer", 10, 10, (("core/NumberReplacer", 6),)),
+        Site("m.py", (10, 17), "ReplaceBinaryOperator_Add", 10, 10, ((f"{plus}Sub", 1), (f"{plus}Mul", 1))),
+    ]
+
+
+def made(module: str, count: int) -> list[Site]:
+    return [Site(module, (line, 0), "NumberReplacer", line, line, (("n", line),)) for line in range(count)]
+
+
+def test_a_draw_is_seeded_stratified_and_without_twins() -> None:
+    by_module = {"big": made("big", 300), "small": made("small", 100), "tiny": made("tiny", 1)}
+    first = draw(by_module, 40, 1, lambda _: True)
+    assert first == draw(by_module, 40, 1, lambda _: True)
+    assert first != draw(by_module, 40, 2, lambda _: True)
+    assert len(set(first)) == 40
+    counts = [sum(one.site.module == module for one in first) for module in ("big", "small", "tiny")]
+    assert counts[2] == 1
+    assert 29 <= counts[0] <= 30
+    assert 9 <= counts[1] <= 10
+
+
+def test_what_cannot_be_run_is_drawn_again() -> None:
+    def odd(mutant: Mutant) -> bool:
+        return mutant.occurrence % 2 == 1
+
+    drawn = draw({"m": made("m", 40)}, 15, 3, odd)
+    assert len(drawn) == 15
+    assert all(map(odd, drawn))
