@@ -77,8 +77,12 @@ def document(calibration: Calibration) -> dict[str, Any]:
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
     """Write the YAML atomically. Raises InputError when the file cannot be written."""
-    text = yaml.safe_dump(document(calibration), sort_keys=False, width=110, allow_unicode=True)
-    write_text(text, path)
+    write_text(calibration_yaml(calibration), path)
+
+
+def calibration_yaml(calibration: Calibration) -> str:
+    """The text of a calibration's file."""
+    return yaml.safe_dump(document(calibration), sort_keys=False, width=110, allow_unicode=True)
 
 
 def _mapped(thing: T, path: str, change: Callable[[str, Figure], Figure]) -> T:
