@@ -104,7 +104,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 def replacing_together(paths: Sequence[Path], gone: Iterable[Path] = ()) -> Iterator[list[BinaryIO]]:
     """Binary files to fill; all of them take their places when the block ends well, or none does.
 
-    The first of several is the mark of the whole: it is taken away before, and put in place after, the others.
+    The first of several is the mark of the whole: it is taken away before, and put in place after the others.
     Where it stands, they are of one writing; a writer that was killed between two moves leaves no mark.
 
     Args:
@@ -229,7 +229,7 @@ def _put_aside(path: Path, aside: list[tuple[Path, Path]]) -> None:
     check_replaceable("output file", path)
     old = _hidden(path, "old")
     with telling("output file", path), suppress(FileNotFoundError):
-        path.rename(old)
+        path.replace(old)
         aside.append((old, path))
 
 
