@@ -58,7 +58,7 @@ def _struck(moment: int, folder: str, work: Callable[..., object], args: tuple[A
     try:
         sys.addaudithook(hook)
         work(*args)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 (a fork must not go on as its parent)
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
