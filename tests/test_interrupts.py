@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from pathlib import Path
 
 import optuna
 import pytest
-from optuna.storages.journal import JournalFileSymlinkLock
 
 from kplan.interrupts import POLITE, shielded
+from kplan.search import journal
 from kplan.search.storage import opened
 
 
@@ -82,21 +83,21 @@ def test_threads_get_no_signals_and_change_no_handlers(raising: object) -> None:
     assert found == [raising]
 
 
-@pytest.mark.parametrize("moment", ["acquire", "release"])
-def test_a_signal_at_the_lock_of_a_journal_leaves_no_lock(
+@pytest.mark.parametrize("moment", ["hold", "os.fsync"])
+def test_a_signal_at_the_lock_of_a_journal_leaves_no_lock_and_a_whole_line(
     moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right after the lock is taken, and in the middle of giving it back."""
-    real = getattr(JournalFileSymlinkLock, moment)
+    """Right after the lock is taken, and before it is given back."""
+    real = journal.hold if moment == "hold" else os.fsync
 
-    def struck(lock: JournalFileSymlinkLock) -> object:
-        value = real(lock)
+    def struck(*args: int) -> object:
+        value = real(*args)
         if armed:
             signal.raise_signal(signal.SIGTERM)
         return value
 
     armed: list[int] = []
-    monkeypatch.setattr(JournalFileSymlinkLock, moment, struck)
+    monkeypatch.setattr(f"kplan.search.journal.{moment}", struck)
     with opened(str(tmp_path / "a.journal")) as where:
         study = optuna.create_study(storage=where, study_name="one")
         armed.append(1)

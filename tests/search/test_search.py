@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,7 @@ from kplan.errors import InputError
 from kplan.registry import parse_policy
 from kplan.search.candidates import greedy_table, rates, table_text, walk_curve
 from kplan.search.cases import make_cases
-from kplan.search.found import judge, record, words, write
+from kplan.search.found import contents, judge, record, words
 from kplan.search.optimize import Asked, Found, optimize, study_name
 from kplan.search.score import ratio
 from kplan.simulate import draw_requests, prepare, run_policy
@@ -253,15 +255,15 @@ def test_a_journal_is_gone_on_with_and_belongs_to_one_search(scenario: Scenario,
     assert study_name(scenario, ASKED) == study_name(scenario, replace(ASKED, trials=99, workers=2))
 
 
-def test_files_hold_every_point(found: Found, tmp_path: Path) -> None:
-    paths = write(found, judge(found), tmp_path / "out")
-    assert [path.name for path in paths] == ["search.json", "trials.parquet"]
-    rows = pd.read_parquet(paths[1])
+def test_files_hold_every_point(found: Found) -> None:
+    files = contents(found, judge(found))
+    assert list(files) == ["search.json", "trials.parquet"]
+    rows = pd.read_parquet(BytesIO(cast(bytes, files["trials.parquet"])))
     groups = (*found.trials.measured, *found.trials.pruned, *found.references, found.greedy, found.oracle)
     assert len(rows) == sum(len(one.points) for one in groups)
     first = rows[(rows["kind"] == "measured") & (rows["place"] == 0) & (rows["replication"] == 0)]
     assert first["tpot_s"].tolist() == [found.trials.measured[0].points[0][0].tpot_s]
-    assert json.loads(paths[0].read_text(encoding="utf-8"))["best"]["policy"]
+    assert json.loads(files["search.json"])["best"]["policy"]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,12 @@ class _PairFile(_Entry):
 
 
 def save_pair(pair: Dependence, path: Path) -> None:
-    """Write the dependence as JSON, atomically."""
+    """Write the dependence as JSON, atomically. Raises InputError when the file cannot be written."""
+    write_text(pair_json(pair), path)
+
+
+def pair_json(pair: Dependence) -> str:
+    """The text of a dependence's file."""
     record = {
         "schema_version": PAIR.version,
         "leader": pair.leader,
@@ -61,7 +66,7 @@ def save_pair(pair: Dependence, path: Path) -> None:
         "facts": dict(pair.facts),
         "versions": versions(),
     }
-    write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", path)
+    return json.dumps(record, indent=1, allow_nan=False) + "\n"
 
 
 def load_pair(file: TextFile) -> Dependence:

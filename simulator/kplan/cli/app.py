@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,6 +35,19 @@ from kplan.cli.complete import refuse_unknown_shell
 from kplan.cli.output import print_json, prose
 from kplan.errors import InfeasibleError, InputError, KplanError
 
+_NO_ROOM = frozenset(
+    (
+        errno.ENOSPC,
+        errno.EIO,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EROFS,
+        errno.ESTALE,
+        errno.EMFILE,
+        errno.ENFILE,
+    )
+)
+"""What a disk, or the system, says that takes no more."""
 _BAD_PATH = frozenset(
     (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 )
@@ -110,7 +124,7 @@ def run(argv: list[str]) -> int:
         if err.errno in _BAD_PATH and err.filename is not None:
             fault = InputError("path", str(err.filename)[:200], str(err.strerror), "name another")
             return _fail(f"error: {fault}", 2)
-        if err.errno not in (errno.ENOSPC, errno.EIO):
+        if err.errno not in _NO_ROOM:
             raise
         return _fail(f"error: the output cannot be written ({err.strerror})", 2)
     if code == INTERRUPTED:  # typer turns the interrupt of a command into its exit code, and says nothing
@@ -153,5 +167,7 @@ def _unheard() -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    prose(message, err=True)
+    with suppress(OSError):  # stderr on a full disk, or one that nobody reads: the code still tells
+        prose(message, err=True)
+        sys.stderr.flush()
     return code

@@ -116,9 +116,9 @@ def calibrate(
     from kplan.cli.paths import check_outputs
     from kplan.cli.progress import progress
     from kplan.errors import InputError
-    from kplan.files import write_text
+    from kplan.files import write_texts
     from kplan.latency.fit import Measured, base_calibration, fit_calibration
-    from kplan.latency.fit_figures import write_calibration
+    from kplan.latency.fit_figures import calibration_yaml
     from kplan.latency.fit_steps import read_steps
     from kplan.latency.fit_tpot import read_tpot
     from kplan.latency.observed import Served
@@ -174,10 +174,8 @@ def calibrate(
     tested = [] if seen is None else errors(served, seen, fit.calibration)
     if seen is not None:
         fit = replace(fit, notes=(*seen.notes, *fit.notes))
-    page = None if report is None else render_residuals(fit)
-    write_calibration(fit.calibration, out)
-    if report is not None and page is not None:
-        write_text(page, report)
+    texts = {out: calibration_yaml(fit.calibration)}
+    write_texts(texts if report is None else texts | {report: render_residuals(fit)})
     written = [path for path in (out, save_steps, report) if path is not None]
     if as_json:
         print_json(_record(fit, tested, written, out, report))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,8 @@ def _is_of_simulate(text: str) -> bool:
     return isinstance(record, dict) and record.keys() >= {"name", "tpot_ms", "mean_k", "k_share"}
 
 
-def write_out(plan: Plan, out: Path) -> Written:
-    """Write plan.json, the engine configs and report.html.
+def write_out(plan: Plan, out: Path, beside: Mapping[str, str | bytes] | None = None) -> Written:
+    """Write plan.json, the engine configs and report.html, and what is ``beside`` them, by file name.
 
     Raises:
         InputError: a plan of several proposers, which no engine runs, or of names that are not known.
@@ -71,7 +72,8 @@ def write_out(plan: Plan, out: Path) -> Written:
     model = load_model(plan.question.model)
     drafter = load_drafter(plan.question.proposer, model, plan.question.drafter)
     exports = export_engines(plan, model, drafter)
-    return Written(write_exports(plan, exports, out, report_html=render_report(plan)), exports)
+    paths = write_exports(plan, exports, out, report_html=render_report(plan), beside=beside)
+    return Written(paths, exports)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kplan.cli.paths import check_folder
 from kplan.errors import InputError
+from kplan.files import made_folder, write_texts
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_][A-Za-z0-9]+)*")
 
@@ -83,7 +84,7 @@ def write_policy(name: str, folder: Path) -> PolicyFiles:
     for path in (made.policy, made.test):
         if path.exists():
             raise InputError("file", str(path), "is there already", "choose another name or another --dir")
-    folder.mkdir(parents=True, exist_ok=True)
-    made.policy.write_text(_POLICY.format(cls=cls), encoding="utf-8")
-    made.test.write_text(_TEST.format(cls=cls, module=module), encoding="utf-8")
+    texts = {made.policy: _POLICY.format(cls=cls), made.test: _TEST.format(cls=cls, module=module)}
+    with made_folder("--dir", folder):
+        write_texts(texts)
     return made

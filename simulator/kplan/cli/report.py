@@ -56,12 +56,15 @@ PAGES = {"plan.json": "report.html", "leaderboard.json": "leaderboard.html"}
 def _found(run: Path) -> tuple[Path, str]:
     """The file of a run, and the name of its page. Raises InputError where a folder holds none."""
     from kplan.errors import InputError
+    from kplan.files import check_not_cut
 
     if not run.is_dir():
         return run, PAGES.get(run.name, "report.html")
     for name, page in PAGES.items():
         if (run / name).is_file():
             return run / name, page
+    for name in PAGES:
+        check_not_cut("RUN", run / name)
     raise InputError(
         "RUN", str(run), f"the folder holds no {' or '.join(PAGES)}", "name one written with --out"
     )

@@ -169,24 +169,39 @@ class Files:
 
 
 def _write(found: Found, verdict: Verdict, out: Path, tell: Tell) -> Files:
-    """Write the search, and the plan of the best policy that the engine runs.
+    """Write the search, and with it the plan of the best policy that the engine runs.
 
     Raises:
-        InputError: its engine cannot be configured so, or the folder cannot be written.
+        InputError: its engine cannot be configured so (the search alone is written), or the folder cannot be
+            written.
     """
     from kplan.cli.files import write_out
-    from kplan.search.found import why_not, write
+    from kplan.errors import InputError
+    from kplan.files import made_folder, write_texts
+    from kplan.search.found import contents, why_not
     from kplan.search.planned import plan_of
 
-    paths, best, chosen = write(found, verdict, out), verdict.best, verdict.runnable
+    own, best, chosen = contents(found, verdict), verdict.best, verdict.runnable
+    paths = [out / name for name in own]
+
+    def write_alone() -> None:
+        with made_folder("--out", out):
+            write_texts({out / name: content for name, content in own.items()})
+
     note = ""
     if best is not None and chosen is not best:
         note = f"{best.policy} is not exported: {why_not(found, best)}; "
         note += f"the plan is that of {chosen.policy}" if chosen else "nothing that it runs serves every load"
     if chosen is None:
+        write_alone()
         return Files(paths, None, note or "no plan: no policy serves every load", None)
     tell("simulating the plan and writing its files")
-    return Files(paths, chosen.policy, note, write_out(plan_of(found, chosen, tell), out))
+    try:
+        written = write_out(plan_of(found, chosen, tell), out, own)
+    except InputError:
+        write_alone()
+        raise
+    return Files(paths, chosen.policy, note, written)
 
 
 COLUMNS = (

@@ -65,7 +65,7 @@ def validate(
     from kplan.cli.output import print_json, tell_other_versions
     from kplan.cli.paths import check_outputs
     from kplan.cli.progress import progress
-    from kplan.files import write_text
+    from kplan.files import write_texts
     from kplan.provenance import versions
     from kplan.validate import baseline as stored
     from kplan.validate.groups import judge_groups
@@ -83,12 +83,15 @@ def validate(
         judged = run(asked, tell, workers=min(os.cpu_count() or 1, len(asked)))
     groups = judge_groups(judged)
     worse = stored.regressions([*groups, *judged], before.tables) if before else []
+    texts = {}
     if write_baseline is not None:
-        stored.write_baseline([*groups, *judged], write_baseline)
+        texts[write_baseline] = stored.baseline_json([*groups, *judged])
     if report is not None:
         from kplan.report.parity import render_parity
 
-        write_text(render_parity(judged), report)
+        texts[report] = render_parity(judged)
+    if texts:
+        write_texts(texts)
     if json:
         found = [group_record(one) for one in groups] + [record(one, rows=rows) for one in judged]
         print_json({"tables": found, "regressions": worse, "versions": versions()})

@@ -127,22 +127,16 @@ def _write(found: Verification, out: Path) -> list[Path]:
     """verify.json and report.html, both or none. Raises InputError."""
     import json
 
-    from kplan.errors import InputError
-    from kplan.files import write_texts
+    from kplan.files import made_folder, write_texts
     from kplan.live.judge_words import record_of
     from kplan.report.verify import render_verification
 
     texts = {
-        "report.html": render_verification(found),
         "verify.json": json.dumps(record_of(found), indent=2, allow_nan=False) + "\n",
+        "report.html": render_verification(found),
     }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            "--out", str(out), error.strerror or "cannot be made", "name another folder"
-        ) from None
-    write_texts({out / name: text for name, text in texts.items()})
+    with made_folder("--out", out):
+        write_texts({out / name: text for name, text in texts.items()})
     return [out / name for name in texts]
 
 

@@ -12,7 +12,7 @@ from kplan.export.engines import SGLANG, VLLM
 from kplan.export.served import EngineExport, ServedDrafter, ServedModel, UnnamedWeightsError
 from kplan.export.sglang import export_sglang
 from kplan.export.vllm import export_vllm
-from kplan.files import write_texts
+from kplan.files import made_folder, write_texts
 
 PLAN_FILE, REPORT_FILE = "plan.json", "report.html"
 _ENGINE_FILES = ("vllm.yaml", "sglang.yaml", "sglang_adaptive.json")
@@ -66,9 +66,9 @@ def write_plan(
 ) -> list[Path]:
     """Write plan.json, vllm.yaml, sglang.yaml, sglang_adaptive.json and, when given, report.html.
 
-    Every text is made, and written beside its place, before the first file is replaced in one move: a failure
-    leaves the folder as it was, a kill leaves whole files only. A file of an earlier plan that this one does
-    not have is removed: the folder holds one plan.
+    Every text is made, and written beside its place, before the first file is moved: a failure leaves the
+    folder as it was. plan.json is the mark of the whole: where it stands after a kill, all files are of one
+    plan. A file of an earlier plan that this one does not have is removed: the folder holds one plan.
 
     Args:
         plan: what to write.
@@ -87,22 +87,30 @@ def write_plan(
 
 
 def write_exports(
-    plan: Plan, exports: Exports, out_dir: Path, *, report_html: str | None = None
+    plan: Plan,
+    exports: Exports,
+    out_dir: Path,
+    *,
+    report_html: str | None = None,
+    beside: Mapping[str, str | bytes] | None = None,
 ) -> list[Path]:
-    """As :func:`write_plan`, from exports made before and ``report_html``, if any. Raises InputError."""
+    """As :func:`write_plan`, from exports made before and ``report_html``, if any.
+
+    Args:
+        beside: file name -> text or bytes of more of the same run, written with the plan or not at all.
+
+    Returns:
+        Paths of the plan's own files.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
     texts = {PLAN_FILE: plan_json(plan), **exports.files}
     if report_html is not None:
         texts[REPORT_FILE] = report_html
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        write_texts({out_dir / name: text for name, text in texts.items()})
-        for name in _ENGINE_FILES:
-            if name not in texts:
-                (out_dir / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(
-            "output folder", str(out_dir), f"cannot be written ({error.strerror})", "give another --out"
-        ) from error
+    contents = {out_dir / name: content for name, content in (texts | dict(beside or {})).items()}
+    with made_folder("output folder", out_dir):
+        write_texts(contents, [out_dir / name for name in _ENGINE_FILES if name not in texts])
     return [out_dir / name for name in texts]
 
 

@@ -78,9 +78,13 @@ def document(calibration: Calibration) -> dict[str, Any]:
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
     """Write the YAML atomically. Raises InputError when the file cannot be written."""
+    write_text(calibration_yaml(calibration), path)
+
+
+def calibration_yaml(calibration: Calibration) -> str:
+    """The text of a calibration's file."""
     record = {KEY: PROFILES["calibrations"].version, **document(calibration), "versions": versions()}
-    text = yaml.safe_dump(record, sort_keys=False, width=110, allow_unicode=True)
-    write_text(text, path)
+    return yaml.safe_dump(record, sort_keys=False, width=110, allow_unicode=True)
 
 
 def _mapped(thing: T, path: str, change: Callable[[str, Figure], Figure]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -123,7 +124,11 @@ class _Run:
         asked = self.asked
         if asked.trace is not None:
             self._need_trace()
-        recording = open_recording(asked.rows, self._settings(), restart=asked.restart)
+        with open_recording(asked.rows, self._settings(), restart=asked.restart) as recording:
+            return self._recorded(recording, progress)
+
+    def _recorded(self, recording: Recording, progress: Progress) -> Recorded:
+        asked = self.asked
         self._drop_unsound(recording)
         left = [p for p in asked.prompts.prompts if p.index not in recording.rows]
         kept = len(recording.rows)
@@ -235,7 +240,8 @@ class _Run:
         try:
             driven = self._send(left, self.asked.sampling, self.asked.load, take)
         except InputError as error:
-            recording.close_run({"end": str(error), "sound": None})
+            with suppress(InputError):  # the disk may be full
+                recording.close_run({"end": str(error), "sound": None})
             told = f"{error.bound}; {len(recording.rows)} of {total} answers are in {self.asked.rows}"
             fix = f"{error.fix}; the same command goes on" if error.fix else "the same command goes on"
             raise InputError(error.what, error.value, told, fix) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from typing import Any
 from kplan.acceptance.columns import Row
 from kplan.acceptance.jsonl import MAX_LINE_BYTES, parse
 from kplan.errors import InputError
-from kplan.files import replacing, write_text
+from kplan.files import replacing, telling, write_text
 from kplan.formats import KEY, RECORDING
 from kplan.live.dialect import StreamError, check_told
 from kplan.live.generate import Answer
 from kplan.live.tally import Check
+from kplan.locks import alone
 
 MOST_BYTES = 2**33
 """Largest recording."""
@@ -65,13 +67,16 @@ class Recording:
             raise InputError(
                 "--out", str(self.path), f"{MOST_BYTES:,} bytes are written at most", "record fewer"
             )
-        try:
-            with self.path.open("ab") as sink:
-                sink.write(line)
-                sink.flush()
-                os.fsync(sink.fileno())
-        except OSError as error:
-            raise InputError("--out", str(self.path), error.strerror or "cannot be written") from error
+        with telling("--out", self.path):
+            try:
+                with self.path.open("ab") as sink:
+                    sink.write(line)
+                    sink.flush()
+                    os.fsync(sink.fileno())
+            except OSError:
+                with suppress(OSError):  # a part of a line may be there; the next run would drop it too
+                    os.truncate(self.path, self._bytes)
+                raise
         self._bytes += len(line)
         self.rows[index] = run
 
@@ -139,18 +144,48 @@ def sidecar(path: Path) -> Path:
     return path.with_name(path.name + ".meta.json")
 
 
-def open_recording(path: Path, settings: Mapping[str, Any], *, restart: bool = False) -> Recording:
+@contextmanager
+def open_recording(path: Path, settings: Mapping[str, Any], *, restart: bool = False) -> Iterator[Recording]:
     """A new recording, or the one that is there, if it has these settings; a cut last line is dropped.
 
+    No other process can open it meanwhile.
+
     Args:
-        restart: begin anew, whatever is there.
+        restart: begin anew, and remove the recording that is there.
 
     Raises:
-        InputError: what is there has other settings or is no recording.
+        InputError: what is there has other settings, is no recording, or is being recorded.
     """
-    if restart:
-        path.unlink(missing_ok=True)
-        sidecar(path).unlink(missing_ok=True)
+    with alone("--out", path):
+        if restart:
+            _refuse_foreign(path)
+            with telling("--out", path, "be removed"):
+                path.unlink(missing_ok=True)
+                sidecar(path).unlink(missing_ok=True)
+        yield _opened(path, settings)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise InputError where what stands at a recording's place was not written by this command.
+
+    A row of ours or a sidecar of ours is enough: either may be what was damaged.
+    """
+    rows = path if path.exists() and path.stat().st_size else None
+    beside = sidecar(path)
+    if rows is None and not beside.exists():
+        return
+    with suppress(InputError):
+        _read_sidecar(path)
+        return
+    with suppress(InputError):
+        if rows is not None and next(_whole_lines(rows), None) is not None:
+            return
+    found = rows or beside
+    bound = "is no recording of this command, and is not removed"
+    raise InputError("--out", str(found), bound, "name another file, or remove it yourself")
+
+
+def _opened(path: Path, settings: Mapping[str, Any]) -> Recording:
     fix = "name another file, or begin anew with --restart"
     if not sidecar(path).exists():
         if path.exists() and path.stat().st_size:

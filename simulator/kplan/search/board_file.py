@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
 from kplan.errors import InputError
-from kplan.files import replacing, write_text
+from kplan.files import check_not_cut, made_folder, write_texts
 from kplan.formats import LEADERBOARD
 from kplan.plainjson import check_version
 from kplan.search.board_rows import Board, Row, Standing, Told, record
@@ -40,17 +41,11 @@ def schema() -> pa.Schema:
 
 
 def write(board: Board, page: str, out: Path) -> list[Path]:
-    """Write the rows as a table, all as JSON, and ``page``; each file whole or not at all.
+    """Write the rows as a table, all as JSON, and ``page``: all of them or none, the JSON as their mark.
 
     Raises:
         InputError: the folder cannot be written.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            "--out", str(out), f"cannot be made ({error.strerror or error})", "name another folder"
-        ) from error
     told = record(board)
     origin = {
         key: json.dumps(told[key]) for key in ("kind", "scenario_hash", "replications", "seed", "versions")
@@ -58,10 +53,10 @@ def write(board: Board, page: str, out: Path) -> list[Path]:
     table = pa.Table.from_pylist([_flat(row) for row in board.rows], schema=schema().with_metadata(origin))
     text = json.dumps(told, indent=2, allow_nan=False) + "\n"
     paths = [out / name for name in FILES]
-    with replacing(paths[0]) as sink:
-        pq.write_table(table, sink)
-    write_text(text, paths[1])
-    write_text(page, paths[2])
+    rows = BytesIO()
+    pq.write_table(table, rows)
+    with made_folder("--out", out):
+        write_texts({paths[1]: text, paths[0]: rows.getvalue(), paths[2]: page})
     return paths
 
 
@@ -72,6 +67,7 @@ def read(path: Path) -> Told:
         InputError: not there, cut short, or not a leaderboard of this release.
     """
     fix = "write it anew with kplan leaderboard --out"
+    check_not_cut("leaderboard", path)
     try:
         text = path.read_text(encoding="utf-8")
         check_version(text, LEADERBOARD, path)

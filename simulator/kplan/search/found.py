@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 
-from kplan.files import replacing, write_text
 from kplan.formats import KEY, SEARCH
 from kplan.registry import parse_policy
 from kplan.search.evaluate import why_not_runnable
@@ -177,12 +176,11 @@ def _gpus(found: Found) -> int:
     return found.scenario.tp * found.scenario.dp
 
 
-def write(found: Found, verdict: Verdict, out: Path) -> list[Path]:
-    """Write search.json and trials.parquet (one row for every policy, case and replication; those of the
-    held-out replications follow those of the trials)."""
+def contents(found: Found, verdict: Verdict) -> dict[str, str | bytes]:
+    """search.json and trials.parquet (one row for every policy, case and replication; those of the held-out
+    replications follow those of the trials), by file name."""
     import pandas as pd
 
-    out.mkdir(parents=True, exist_ok=True)
     groups = {
         "greedy": [found.greedy],
         "oracle": [found.oracle],
@@ -206,8 +204,7 @@ def write(found: Found, verdict: Verdict, out: Path) -> list[Path]:
         for replication, row in enumerate(one.points)
         for case, point in enumerate(row)
     ]
-    with replacing(out / "trials.parquet") as sink:
-        pd.DataFrame(rows).to_parquet(sink, index=False)
+    trials = BytesIO()
+    pd.DataFrame(rows).to_parquet(trials, index=False)
     text = json.dumps(record(found, verdict), indent=2, allow_nan=False)
-    write_text(text + "\n", out / "search.json")
-    return [out / "search.json", out / "trials.parquet"]
+    return {"search.json": text + "\n", "trials.parquet": trials.getvalue()}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,14 +14,12 @@ from uuid import uuid4
 
 import optuna
 from optuna.exceptions import StorageInternalError
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
-from optuna.storages.journal._file import get_lock_file
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from kplan.errors import InputError
 from kplan.formats import KEY, STUDY
-from kplan.interrupts import shielded
+from kplan.search.journal import open_journal
 
 T = TypeVar("T")
 
@@ -76,7 +73,7 @@ def _open(storage: str | None) -> optuna.storages.BaseStorage:
     if storage is None:
         return optuna.storages.InMemoryStorage()
     if not _is_url(storage):
-        return _journal(Path(storage))
+        return open_journal(Path(storage))
     if storage.partition(":")[0] not in _POSTGRES:
         raise InputError(
             "--storage", shown(storage), "is neither a file nor PostgreSQL", "give a path or postgresql://..."
@@ -100,55 +97,6 @@ def _open(storage: str | None) -> optuna.storages.BaseStorage:
     raise InputError(
         "--storage", shown(storage), "is no URL", "postgresql://USER@HOST/NAME, with %40 for @ within"
     )
-
-
-def _journal(path: Path) -> optuna.storages.BaseStorage:
-    if not path.parent.is_dir():
-        raise InputError("--storage", str(path), "its folder must exist", f"create {path.parent} first")
-    if path.exists() and not path.is_file():
-        raise InputError("--storage", str(path), "is a folder or device", "name a file")
-    try:
-        _mend(path)
-        return optuna.storages.JournalStorage(_Journal(str(path)))
-    except OSError as error:
-        raise InputError(
-            "--storage", str(path), f"cannot be written ({error.strerror})", "name another file"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            "--storage", str(path), f"is no journal of a study, or a damaged one ({error!r:.80})",
-            "name another file",
-        ) from None  # fmt: skip
-
-
-class _Journal(JournalFileBackend):
-    """One whose lock file no interrupt leaves behind: every coordinator would wait for it, ours too."""
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        with shielded():
-            super().append_logs(logs)
-
-    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        with shielded():
-            logs = list(super().read_logs(log_number_from))
-        yield from logs
-
-
-def _mend(path: Path) -> None:
-    """Cut what a killed coordinator or a full disk left of a last line: the next one would be glued to it.
-
-    Raises:
-        ValueError: the file is no journal, so that nothing may be written to it.
-    """
-    if not path.exists() or not path.stat().st_size:
-        return
-    with path.open("rb") as file:
-        first = json.loads(file.readline())
-    if not isinstance(first, dict) or "op_code" not in first:
-        raise ValueError("its first line is no record")
-    with shielded(), get_lock_file(JournalFileSymlinkLock(str(path))), path.open("rb+") as file:
-        whole = file.read()
-        file.truncate(whole.rfind(b"\n") + 1)
 
 
 def _rdb(url: str, attempts: int = 3) -> optuna.storages.BaseStorage:
@@ -243,7 +191,7 @@ class Coordinators:
         finally:
             stop.set()
             beats.join()
-            with suppress(*OUTAGES):  # without a goodbye this one is given up later
+            with suppress(*OUTAGES, InputError):  # without a goodbye this one is given up later
                 self._sign(None)
 
     def left(self, trial: optuna.trial.FrozenTrial) -> bool:
@@ -272,7 +220,7 @@ class Coordinators:
         beat = 0
         while not stop.wait(BEAT_S):
             beat += 1
-            with suppress(*OUTAGES):  # a database that is away gets the next one
+            with suppress(*OUTAGES, InputError):  # a database that is away, a full disk, gets the next one
                 self._sign(beat)
 
     def _sign(self, beat: int | None) -> None:

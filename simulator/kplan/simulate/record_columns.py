@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -79,17 +78,17 @@ REQUEST_COLUMNS: Mapping[str, Column] = {
 }
 
 
-def open_table(path: Path, columns: Mapping[str, Column], origin: Mapping[str, Any]) -> Any:
+def open_table(sink: BinaryIO, name: str, columns: Mapping[str, Column], origin: Mapping[str, Any]) -> Any:
     """A parquet writer whose schema says what every column is and where the rows come from."""
     meta = {
         "schema_version": RECORDS.version,
-        "table": path.stem,
+        "table": name,
         "columns": {name: {"unit": one.unit, "what": one.what} for name, one in columns.items()},
         **origin,
     }
     fields = [pa.field(name, column.kind) for name, column in columns.items()]
     schema = pa.schema(fields, {METADATA_KEY: json.dumps(meta).encode()})
-    return pq.ParquetWriter(path, schema, compression="zstd")
+    return pq.ParquetWriter(sink, schema, compression="zstd")
 
 
 def as_table(columns: Mapping[str, Column], values: Mapping[str, Any], schema: Any) -> Any:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from kplan.engine import Fleet, Replica
 from kplan.engine.state import STEPS, W_CLOSE_S, W_OPEN_S, Steps
 from kplan.errors import InputError
+from kplan.files import made_folder, replacing_together, telling
 from kplan.formats import RECORDS
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import PolicySpec
@@ -29,7 +29,8 @@ from kplan.simulate.run import run_fleet
 from kplan.simulate.server import is_off
 from kplan.simulate.setup import Setup
 
-FILES = STEPS_FILE, REQUESTS_FILE, RUN_FILE = "steps.parquet", "requests.parquet", "run.json"
+FILES = RUN_FILE, STEPS_FILE, REQUESTS_FILE = "run.json", "steps.parquet", "requests.parquet"
+"""The first is the mark of the others, see :func:`kplan.files.replacing_together`."""
 ROWS = 65_536
 """Request rows built and written at once."""
 
@@ -38,7 +39,7 @@ ROWS = 65_536
 def recording(folder: Path, reads: Sequence[Path] = ()) -> Iterator[Recorder]:
     """Make ``folder`` ready; steps.parquet, requests.parquet and run.json are there when the block ends well.
 
-    They are written in a folder inside it and moved when all are whole: a failure or an interrupt leaves what
+    They are written beside their places and moved when all are whole: a failure or an interrupt leaves what
     was there, and no folder where there was none.
 
     Args:
@@ -48,24 +49,10 @@ def recording(folder: Path, reads: Sequence[Path] = ()) -> Iterator[Recorder]:
         InputError: the folder is a file, or cannot be written, or holds one of ``reads`` under such a name.
     """
     paths = tuple(folder / name for name in FILES)
-    with _told(folder):
+    with telling("--records", folder):
         _refuse_taken(folder, paths, reads)
-    made: list[Path] = []
-    try:
-        with ExitStack() as stack:
-            with _told(folder):
-                made = [path for path in (folder, *folder.parents) if not path.exists()]
-                folder.mkdir(parents=True, exist_ok=True)
-                inside = stack.enter_context(TemporaryDirectory(prefix=".records-", dir=folder))
-            yield Recorder(paths, Path(inside))
-            with _told(folder):
-                for path in paths:
-                    (Path(inside) / path.name).replace(path)
-    except BaseException:
-        for path in made:
-            with suppress(OSError):
-                path.rmdir()
-        raise
+    with made_folder("--records", folder), replacing_together(paths) as sinks:
+        yield Recorder(paths, *sinks)
 
 
 def _refuse_taken(folder: Path, paths: Sequence[Path], reads: Sequence[Path]) -> None:
@@ -83,12 +70,14 @@ class Recorder:
     """Writes the files of one run (see :func:`recording`).
 
     Attributes:
-        paths: where steps, requests and run will be.
-        inside: the folder that they are written in.
+        paths: where run, steps and requests will be.
+        run, steps, requests: what takes their places.
     """
 
     paths: tuple[Path, ...]
-    inside: Path
+    run: BinaryIO
+    steps: BinaryIO
+    requests: BinaryIO
 
     def write(
         self,
@@ -119,9 +108,9 @@ class Recorder:
         }
         replications = []
         with (
-            _told(self.paths[0].parent),
-            open_table(self.inside / STEPS_FILE, STEP_COLUMNS, origin) as steps,
-            open_table(self.inside / REQUESTS_FILE, REQUEST_COLUMNS, origin) as requests,
+            telling("--records", self.paths[0].parent),
+            open_table(self.steps, "steps", STEP_COLUMNS, origin) as steps,
+            open_table(self.requests, "requests", REQUEST_COLUMNS, origin) as requests,
         ):
             for number, one in enumerate(drawn):
                 fleet, scale = run_fleet(
@@ -144,9 +133,8 @@ class Recorder:
             "replications": replications,
             **about,
         }
-        with _told(self.paths[0].parent):
-            text = json.dumps(run, indent=2, allow_nan=False) + "\n"
-            (self.inside / RUN_FILE).write_text(text, encoding="utf-8")
+        with telling("--records", self.paths[0].parent):
+            self.run.write((json.dumps(run, indent=2, allow_nan=False) + "\n").encode("utf-8"))
 
 
 class _StepRows:
@@ -235,14 +223,3 @@ def scenario_record(setup: Setup, spec: PolicySpec, drawn: Sequence[Drawn], repl
     for named in files.values():
         record |= named
     return record
-
-
-@contextmanager
-def _told(folder: Path) -> Iterator[None]:
-    """What the system says of the folder, in one line."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            "--records", str(folder), f"cannot be written ({error.strerror or error})", "name another folder"
-        ) from error

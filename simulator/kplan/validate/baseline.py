@@ -9,7 +9,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kplan.errors import InputError
-from kplan.files import write_text
 from kplan.formats import BASELINE
 from kplan.plainjson import check_version
 from kplan.profiles.schema import Entry
@@ -67,7 +66,7 @@ def shipped_baseline() -> Baseline:
 
 
 def load_baseline(path: Path) -> Baseline:
-    """A baseline that :func:`write_baseline` wrote. Raises InputError when it cannot be read."""
+    """A baseline that :func:`baseline_json` made. Raises InputError when it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -75,10 +74,10 @@ def load_baseline(path: Path) -> Baseline:
     return _parse(text, str(path))
 
 
-def write_baseline(judged: Sequence[JudgedTable | JudgedGroup], path: Path) -> None:
-    """Write the baseline of ``judged``, and nothing of other tables, as one file, or none at all."""
+def baseline_json(judged: Sequence[JudgedTable | JudgedGroup]) -> str:
+    """The text of the baseline of ``judged``, and nothing of other tables."""
     baseline = Baseline(tables={_name(one): Entered.of(one) for one in judged}, versions=versions())
-    write_text(baseline.model_dump_json(indent=1) + "\n", path)
+    return baseline.model_dump_json(indent=1) + "\n"
 
 
 def _name(judged: JudgedTable | JudgedGroup) -> str:

@@ -12,10 +12,10 @@ import numpy as np
 from kplan.acceptance.adapt import match_position_median, match_walk
 from kplan.acceptance.judge import fit_judged
 from kplan.acceptance.model import TraceModel
-from kplan.acceptance.model_file import save_model
+from kplan.acceptance.model_file import to_json
 from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
-from kplan.files import write_text
+from kplan.files import made_folder, write_texts
 from kplan.provenance import Kind, Provenance
 from kplan.workload.figures import lenders
 from kplan.workload.lengths import fit_lengths
@@ -102,20 +102,17 @@ def _recorded(traces: TraceSet) -> list[str]:
 
 
 def write_workload(workload: Workload, models: Mapping[str, TraceModel], folder: Path) -> list[Path]:
-    """Write NAME.yaml and NAME-PROPOSER.json into ``folder`` (made if need be); the YAML comes last.
+    """Write NAME.yaml and NAME-PROPOSER.json into ``folder`` (made if need be): all, or none.
 
     Raises:
         InputError: the folder cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError("output folder", str(folder), error.strerror or "cannot be made") from error
     names = {proposer: f"{workload.name}-{proposer}.json" for proposer in models}
-    for proposer, model in models.items():
-        save_model(model, folder / names[proposer])
     profile = folder / f"{workload.name}.yaml"
-    write_text(to_yaml(workload, names), profile)
+    texts = {profile: to_yaml(workload, names)}
+    texts |= {folder / names[proposer]: to_json(model) for proposer, model in models.items()}
+    with made_folder("output folder", folder):
+        write_texts(texts)
     return [*(folder / name for name in names.values()), profile]
 
 

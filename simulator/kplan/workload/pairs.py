@@ -12,13 +12,13 @@ import numpy as np
 from kplan.acceptance.fit import MIN_REQUESTS
 from kplan.acceptance.joint import Dependence
 from kplan.acceptance.joint_figures import aligned_rows
-from kplan.acceptance.joint_file import save_pair
+from kplan.acceptance.joint_file import pair_json
 from kplan.acceptance.joint_fit import fit_pair
 from kplan.acceptance.judge import kept_rows
 from kplan.acceptance.model import TraceModel
 from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
-from kplan.files import write_text
+from kplan.files import write_texts
 from kplan.workload.profile import load_workload, to_yaml
 from kplan.workload.workload import Workload
 
@@ -47,17 +47,16 @@ def add_pairs(profile: Path, pairs: Iterable[Dependence]) -> list[Path]:
     """
     pairs = list(pairs)
     workload = holding(profile, [name for pair in pairs for name in (pair.follower, pair.leader)])
-    entries, written = dict(workload.pairs), []
+    entries, texts = dict(workload.pairs), dict[Path, str]()
     for pair in pairs:
         path = profile.parent / f"{workload.name}-{pair.name}.json"
-        save_pair(pair, path)
         entries[pair.name] = path
-        written.append(path)
-    if not written:
+        texts[path] = pair_json(pair)
+    if not texts:
         return []
     names = {proposer: Path(str(file)).name for proposer, file in workload.models.items()}
-    write_text(to_yaml(replace(workload, pairs=entries), names), profile)
-    return [*written, profile]
+    write_texts({profile: to_yaml(replace(workload, pairs=entries), names)} | texts)
+    return [*texts, profile]
 
 
 def holding(profile: Path, proposers: Iterable[str]) -> Workload:
