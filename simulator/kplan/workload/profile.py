@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from kplan.config.record import Record, fault
 from kplan.errors import InputError
 from kplan.plainyaml import load_yaml
 from kplan.provenance import Kind, Provenance
@@ -32,11 +33,7 @@ class WorkloadLine:
     provenance: Provenance
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Source(_Entry):
+class _Source(Record):
     kind: Kind
     source: str
     note: str = ""
@@ -45,7 +42,7 @@ class _Source(_Entry):
         return Provenance(self.kind, self.source, self.note)
 
 
-class _Lengths(_Entry):
+class _Lengths(Record):
     probabilities: Annotated[tuple[float, ...], Field(min_length=2)]
     prompt_tokens: tuple[Tokens, ...]
     output_tokens: tuple[Tokens, ...]
@@ -63,7 +60,7 @@ class _Lengths(_Entry):
         return self
 
 
-class _WorkloadFile(_Entry):
+class _WorkloadFile(Record):
     """workloads/NAME.yaml"""
 
     name: str
@@ -71,8 +68,8 @@ class _WorkloadFile(_Entry):
     target: str = ""
     lengths: _Lengths
     models: Annotated[dict[str, str], Field(min_length=1)]
-    pairs: dict[str, str] = {}
-    missing: dict[str, str] = {}
+    pairs: dict[str, str] = Field(default_factory=dict)
+    missing: dict[str, str] = Field(default_factory=dict)
     provenance: _Source
 
 
@@ -167,6 +164,4 @@ def _parse(file: Traversable | Path) -> _WorkloadFile:
     except yaml.YAMLError as error:
         raise InputError("workload", str(file), f"not YAML ({error})"[:200], "mend that line") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise InputError("workload", str(file), f"{where}: {first['msg']}", "mend that key") from error
+        raise fault(error, f"workload {file}") from error
