@@ -21,10 +21,15 @@ def checked_k(k: object) -> int:
     return int(k)
 
 
-def checked_int(name: str, value: object, low: int) -> int:
-    """Return ``value`` when it is an integer >= low, else raise ValueError in one line."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-        raise ValueError(f"{name} must be an integer >= {low}, not {value!r}")
+MOST = 10**9
+"""Largest count of steps, requests or tokens that a policy takes: more than any run has. The rules keep their
+state in float64 and count in int64: a number that neither holds would become another one without a word."""
+
+
+def checked_int(name: str, value: object, low: int, high: int = MOST) -> int:
+    """Return ``value`` when it is an integer low..high, else raise ValueError in one line."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+        raise ValueError(f"{name} must be an integer {low} to {high}, not {value!r}")
     return int(value)
 
 

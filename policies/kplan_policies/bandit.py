@@ -141,7 +141,7 @@ class Thompson(RulePolicy):
         self.switch_cost = checked_float("switch_cost", switch_cost, 0.0, 10.0)
         self.memory = checked_float("memory", memory, 0.5, 1.0)
         self.spread = checked_float("spread", spread, 0.0, 10.0)
-        self.seed = checked_int("seed", seed, 0)
+        self.seed = checked_int("seed", seed, 0, 2**63 - 1)
         self._rule = _rule(
             _choose_thompson, self.largest, self.dwell, self.switch_cost, self.memory, self.spread, self.seed
         )

@@ -10,6 +10,9 @@ from kplan.policy import F64, I64, PolicyInfo, StepOutcome, StepView
 from kplan.space import FloatRange, IntRange
 from kplan_policies._text import checked_float, checked_int, policy_text
 
+MOST_SIZES: Final = 4096
+"""Budgets priced at a step, at most: each costs a look at the model."""
+
 _ROWS: Final = 1 << 16
 """Requests remembered at once: a row is taken over by the request that arrives 65,536 later."""
 
@@ -33,7 +36,7 @@ class Budget:
 
     Raises:
         ValueError: weight outside 0.001..1, strength outside 0.01..10,000, start_acceptance outside 0..1,
-            sizes or probe_every below 1.
+            sizes outside 1..4096 or probe_every below 1.
     """
 
     info: ClassVar[PolicyInfo] = PolicyInfo(
@@ -53,7 +56,7 @@ class Budget:
         self.weight = checked_float("weight", weight, 0.001, 1.0)
         self.strength = checked_float("strength", strength, 0.01, 1e4)
         self.start_acceptance = checked_float("start_acceptance", start_acceptance, 0.0, 1.0)
-        self.sizes = checked_int("sizes", sizes, 1)
+        self.sizes = checked_int("sizes", sizes, 1, MOST_SIZES)
         self.probe_every = checked_int("probe_every", probe_every, 1)
         self._owner: I64 = np.full(_ROWS, -1, np.int64)
         self._accepted: F64 = np.zeros(_ROWS)

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from kplan.acceptance.trace import MAX_K
+from kplan.config.record import Record
 from kplan.errors import InputError
 from kplan.files import write_text
 from kplan.formats import FIGURES
@@ -121,8 +122,7 @@ class AcceptanceFigures:
         return 1.0 + float(self.marginal.sum())
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class _Record(Record):
     schema_version: int
     proposer: str
     kind: FiguresKind

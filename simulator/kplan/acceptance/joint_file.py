@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from kplan.acceptance import cells
 from kplan.acceptance.joint import Dependence
+from kplan.config.record import Record
 from kplan.files import write_text
 from kplan.formats import PAIR
 from kplan.plainjson import TextFile, read_record
@@ -18,17 +19,13 @@ from kplan.provenance import Kind, Provenance, versions
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Source(_Entry):
+class _Source(Record):
     kind: Kind
     source: str
     note: str = ""
 
 
-class _PairFile(_Entry):
+class _PairFile(Record):
     schema_version: int
     leader: str
     follower: str

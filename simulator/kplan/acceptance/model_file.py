@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from kplan.acceptance import cells
 from kplan.acceptance.model import Lookup, TraceModel
+from kplan.config.record import Record
 from kplan.files import write_text
 from kplan.formats import TRACE_MODEL
 from kplan.plainjson import TextFile, read_record
@@ -26,17 +27,13 @@ Chance = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Chances = tuple[Chance, ...]
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Source(_Entry):
+class _Source(Record):
     kind: Kind
     source: str
     note: str = ""
 
 
-class _State(_Entry):
+class _State(Record):
     """Hazards of one (class, regime); ``match`` is None and ``first`` has one column for a head."""
 
     match: tuple[Chances, Chances] | None
@@ -48,12 +45,12 @@ class _State(_Entry):
     tail: Chance
 
 
-class _Lookup(_Entry):
+class _Lookup(Record):
     new_offer: tuple[Chances, Chances]
     grow: tuple[Chance, Chance]
 
 
-class _ModelFile(_Entry):
+class _ModelFile(Record):
     schema_version: int
     proposer: str
     provenance: _Source

@@ -19,6 +19,11 @@ MIN_BURSTINESS, MAX_BURSTINESS = 1e-3, 1e6
 MAX_CONCURRENCY = 100_000
 MAX_THINK_S = 86_400.0
 MAX_REQUESTS = 10_000_000
+MAX_SEATS, MAX_TOKENS = 65_536, 1_048_576
+MAX_DRAFTS = 254
+MAX_SPAN_S = 1e10
+"""Seconds that the arrivals may span, 317 years: beyond them a clock of 64 bits counts in steps of more than
+2 microseconds, and the rounding of every step shows in the TPOT."""
 
 
 class Scenario(Record):
@@ -71,7 +76,7 @@ class Scenario(Record):
     async_scheduling: bool | None = Field(None, description="None: as the engine does by default")
     enforce_eager: bool = Field(False, description="no captured graphs: the host launches every kernel")
     policy: str = "fixed:3"
-    max_k: int = Field(7, ge=0, le=254, description="largest K a policy may choose")
+    max_k: int = Field(7, ge=0, le=MAX_DRAFTS, description="largest K a policy may choose")
     requests: int | None = Field(
         None, ge=1, le=MAX_REQUESTS, description="per replication; None: by the load"
     )
@@ -85,8 +90,8 @@ class Scenario(Record):
     slo_ttft_ms: float | None = Field(None, gt=0, allow_inf_nan=False)
     prompt_tokens: int | None = Field(None, ge=1, le=10_000_000, description="constant prompt length")
     output_tokens: int | None = Field(None, ge=1, le=10_000_000, description="constant output length")
-    max_num_seqs: int | None = Field(None, ge=1, le=65_536, description="None: the engine's default")
-    max_num_batched_tokens: int | None = Field(None, ge=1, le=1_048_576)
+    max_num_seqs: int | None = Field(None, ge=1, le=MAX_SEATS, description="None: the engine's default")
+    max_num_batched_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     max_model_len: int | None = Field(
         None, ge=1, le=10_000_000, description="longest prompt and output together; None: the model's own"
     )
@@ -112,6 +117,22 @@ class Scenario(Record):
             raise ValueError(
                 f"{what} must be at most the concurrency: {self.concurrency} clients leave some of "
                 f"{servers} {'replicas' if self.dp == 1 else 'ranks'} without one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ends_in_time(self) -> Self:
+        if self.requests is None or self.replay is not None:
+            return self
+        if self.qps is not None:
+            span_s = self.requests / ((self.qps + (self.ramp_to_qps or self.qps)) / 2)
+        else:
+            assert self.concurrency is not None
+            span_s = self.requests / self.concurrency * self.think_s
+        if span_s > MAX_SPAN_S:
+            raise ValueError(
+                f"requests must be fewer: {self.requests} of them span {span_s:.3g} s, and the clock of a "
+                f"run of more than {MAX_SPAN_S:g} s loses its microseconds; leave requests out"
             )
         return self
 

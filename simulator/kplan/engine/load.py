@@ -101,11 +101,16 @@ def clients_of(concurrency: int, replicas: int, number: int) -> int:
     return len(range(number, concurrency, replicas))
 
 
+MOST_DRAFTED = 2**31 - 1
+"""What ``REQUEST.proposed`` holds: a step drafts ``max_k`` at most and emits a token at least."""
+
+
 def check_fits(load: Load, limits: Limits) -> None:
     """Refuse what can never be served.
 
     Raises:
-        InputError: a request needs more KV tokens than the replica has, or is longer than the engine allows;
+        InputError: a request needs more KV tokens than the replica has, is longer than the engine allows, or
+            may draft more than is counted;
             a unit of prefix is not made of whole blocks; requests of a closed loop wait for others.
     """
     if load.concurrency is not None and load.follows is not None:
@@ -125,6 +130,13 @@ def check_fits(load: Load, limits: Limits) -> None:
         raise InputError(
             "request length", longest, f"the engine allows {limits.max_len} tokens",
             "raise max_model_len, or use a shorter workload",
+        )  # fmt: skip
+    drafted = int(np.max(load.output_len)) * limits.max_k
+    if drafted > MOST_DRAFTED:
+        raise InputError(
+            "output length", int(np.max(load.output_len)),
+            f"at K = {limits.max_k} one request may draft {drafted} tokens, and {MOST_DRAFTED} are counted",
+            "lower --max-k, or end requests earlier (--max-model-len)",
         )  # fmt: skip
     largest = longest + limits.max_k + 1
     capacity = limits.total_blocks * limits.block_tokens

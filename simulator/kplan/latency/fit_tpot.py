@@ -25,9 +25,10 @@ from statistics import median
 from typing import Annotated, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from scipy.stats import binom
 
+from kplan.config.record import Record
 from kplan.errors import InputError
 from kplan.latency.fit_figures import file_source
 from kplan.latency.observed import MOST_DRAFTS, Observation, shape_row
@@ -50,10 +51,8 @@ MOST_REQUESTS, MOST_TOKENS = 100_000, 100_000_000
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class TpotRow(BaseModel):
+class TpotRow(Record):
     """One run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     concurrency: Annotated[int, Field(ge=1, le=MOST_REQUESTS)]
     tpot_ms: Positive | None = None

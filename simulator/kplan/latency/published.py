@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from kplan.config.record import Record
 from kplan.errors import InputError
 from kplan.latency.fit_figures import file_source
 from kplan.plainyaml import load_yaml
@@ -21,10 +22,8 @@ SHIPPED = "calibrations/published/vllm-h100-host.yaml"
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Entry(BaseModel):
-    """A record that refuses keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Entry(Record):
+    """A part of the host's timings."""
 
 
 class SweepRow(Entry):

@@ -13,6 +13,7 @@ from typing import TypeVar
 import yaml
 from pydantic import ValidationError
 
+from kplan.config.record import fault
 from kplan.errors import InputError
 from kplan.formats import PROFILES
 from kplan.plainyaml import load_yaml
@@ -130,9 +131,7 @@ def parse(kind: str, file: Traversable | Path, cls: type[File]) -> File:
     except yaml.YAMLError as error:
         raise InputError(f"{kind} profile", str(file), "is not valid YAML", str(error)) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise InputError(f"{kind} profile", str(file), f"{where}: {first['msg']}", "mend that key") from error
+        raise fault(error, f"{kind} profile {file}") from error
 
 
 def shipped(kind: str) -> Iterator[Traversable]:

@@ -8,31 +8,43 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from kplan.config.record import Record
+from kplan.config.scenario import MAX_DRAFTS, MAX_SEATS, MAX_TOKENS
 from kplan.errors import InputError
 from kplan.profiles.architecture import Decoder, LatentAttention, MixtureOfExperts, SlidingWindow
 from kplan.profiles.drafter import DrafterKind
 from kplan.profiles.dtype import Dtype
 from kplan.profiles.engine import GraphUnit
+from kplan.profiles.hf_fields import LARGEST, LAYERS
 from kplan.provenance import Figure, Kind, Provenance
 
-Count = Annotated[int, Field(ge=1)]
+LEAST_RATE, MOST_RATE = 1e3, 1e21
+"""Bytes, bytes/s and FLOP/s: from a thousandth of a slow disk's to far above any machine's. Beyond these the
+seconds of a step are no time that a server could take, and their powers overflow."""
+LEAST_SHARE = 1e-6
+MOST_NORM = 100.0
+"""At p = 100 the sum of two times exceeds the longer by less than 0.7%: more says nothing."""
+MOST_FIGURE = 1e6
+"""Seconds, or bytes per logit: eleven days of one launch."""
+
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+OrNone = Annotated[int, Field(ge=0, le=LARGEST)]
+Layers = Annotated[int, Field(ge=1, le=LAYERS)]
 
 
-class Entry(BaseModel):
-    """A record that refuses keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Entry(Record):
+    """A part of a profile."""
 
 
 class FigureEntry(Entry):
     """A number with its source key."""
 
-    value: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    value: Annotated[float, Field(ge=0, le=MOST_FIGURE)]
     kind: Kind
     source: str
-    stderr: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    stderr: Annotated[float, Field(ge=0, le=MOST_RATE)] | None = None
     note: str = ""
 
     def figure(self, sources: dict[str, str]) -> Figure:
@@ -46,19 +58,19 @@ class FigureEntry(Entry):
 class RateEntry(FigureEntry):
     """A number that something is divided by."""
 
-    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    value: Annotated[float, Field(ge=LEAST_RATE, le=MOST_RATE)]
 
 
 class ShareEntry(FigureEntry):
     """A share of a peak that the hardware's profile states."""
 
-    value: Annotated[float, Field(gt=0, le=1)]
+    value: Annotated[float, Field(ge=LEAST_SHARE, le=1)]
 
 
 class NormEntry(FigureEntry):
-    """The p that two times are joined with: 1 adds them, infinity takes the longer."""
+    """The p that two times are joined with: 1 adds them, a large one takes the longer."""
 
-    value: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+    value: Annotated[float, Field(ge=1, le=MOST_NORM)]
 
 
 class ProvenanceEntry(Entry):
@@ -88,7 +100,7 @@ class HardwareFile(Entry):
 
 
 class LatentEntry(Entry):
-    q_rank: Annotated[int, Field(ge=0)]
+    q_rank: OrNone
     kv_rank: Count
     rope_dim: Count
     nope_dim: Count
@@ -97,21 +109,21 @@ class LatentEntry(Entry):
 
 class WindowEntry(Entry):
     tokens: Count
-    layers: Count
+    layers: Layers
 
 
 class ExpertsEntry(Entry):
     experts: Count
     active: Count
     intermediate: Count
-    shared_intermediate: Annotated[int, Field(ge=0)] = 0
-    dense_layers: Annotated[int, Field(ge=0)] = 0
+    shared_intermediate: OrNone = 0
+    dense_layers: OrNone = 0
 
 
 class DecoderEntry(Entry):
     """Architecture of a decoder."""
 
-    layers: Count
+    layers: Layers
     hidden: Count
     heads: Count
     kv_heads: Count
@@ -153,15 +165,18 @@ class ModelFile(Entry):
     tied_embeddings: bool
     weight_dtype: Dtype = Dtype.BF16
     kv_dtype: Dtype = Dtype.BF16
-    mtp_layers: Annotated[int, Field(ge=0)] = 0
+    mtp_layers: Annotated[int, Field(ge=0, le=LAYERS)] = 0
     max_context: Count | None = None
     provenance: ProvenanceEntry
 
 
+Drafts = Annotated[int, Field(ge=1, le=MAX_DRAFTS)]
+
+
 class TreeEntry(Entry):
-    depth: Count
+    depth: Drafts
     topk: Count
-    verified: Count
+    verified: Drafts
 
     @model_validator(mode="after")
     def _drafted(self) -> Self:
@@ -195,7 +210,7 @@ class DrafterFile(Entry):
     decoder: DecoderEntry | None = None
     layer: LayerEntry | None = None
     head: str | None = None
-    fused_hidden: Annotated[int, Field(ge=0)] = 0
+    fused_hidden: Annotated[int, Field(ge=0, le=LAYERS)] = 0
     fuses_every_pass: bool = False
     own_embedding: bool = False
     own_head: bool = False
@@ -217,17 +232,21 @@ class DrafterFile(Entry):
         return self
 
 
+Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+Seats = Annotated[int, Field(ge=1, le=MAX_SEATS)]
+
+
 class TierEntry(Entry):
-    min_memory_gb: Annotated[float, Field(ge=0)]
-    max_num_batched_tokens: Count
-    max_num_seqs: Count
+    min_memory_gb: Annotated[float, Field(ge=0, le=1e9)]
+    max_num_batched_tokens: Tokens
+    max_num_seqs: Seats
 
 
 class GraphEntry(Entry):
     unit: GraphUnit
-    small: tuple[Count, ...]
-    ranges: tuple[tuple[Count, Count, Count], ...]
-    max_size: Count
+    small: tuple[Tokens, ...]
+    ranges: tuple[tuple[Tokens, Tokens, Tokens], ...]
+    max_size: Tokens
 
 
 class EngineFile(Entry):
@@ -236,10 +255,10 @@ class EngineFile(Entry):
     name: str
     version: str
     summary: str
-    block_size: Count
+    block_size: Tokens
     tiers: Annotated[tuple[TierEntry, ...], Field(min_length=1)]
     small_tier_hardware: tuple[str, ...] = ()
-    max_num_seqs_with_drafts: Count | None
+    max_num_seqs_with_drafts: Seats | None
     graphs: GraphEntry
     async_scheduling: bool
     sync_methods: tuple[str, ...]

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from kplan.config.record import Record, fault
 from kplan.errors import InputError
 from kplan.formats import KEY, WORKLOAD
 from kplan.plainyaml import load_yaml
@@ -33,11 +34,7 @@ class WorkloadLine:
     provenance: Provenance
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Source(_Entry):
+class _Source(Record):
     kind: Kind
     source: str
     note: str = ""
@@ -46,7 +43,7 @@ class _Source(_Entry):
         return Provenance(self.kind, self.source, self.note)
 
 
-class _Lengths(_Entry):
+class _Lengths(Record):
     probabilities: Annotated[tuple[float, ...], Field(min_length=2)]
     prompt_tokens: tuple[Tokens, ...]
     output_tokens: tuple[Tokens, ...]
@@ -64,7 +61,7 @@ class _Lengths(_Entry):
         return self
 
 
-class _WorkloadFile(_Entry):
+class _WorkloadFile(Record):
     """workloads/NAME.yaml"""
 
     name: str
@@ -72,8 +69,8 @@ class _WorkloadFile(_Entry):
     target: str = ""
     lengths: _Lengths
     models: Annotated[dict[str, str], Field(min_length=1)]
-    pairs: dict[str, str] = {}
-    missing: dict[str, str] = {}
+    pairs: dict[str, str] = Field(default_factory=dict)
+    missing: dict[str, str] = Field(default_factory=dict)
     provenance: _Source
     versions: dict[str, str] = {}
 
@@ -172,6 +169,4 @@ def _parse(file: Traversable | Path) -> _WorkloadFile:
     except yaml.YAMLError as error:
         raise InputError("workload", str(file), f"not YAML ({error})"[:200], "mend that line") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise InputError("workload", str(file), f"{where}: {first['msg']}", "mend that key") from error
+        raise fault(error, f"workload {file}") from error
