@@ -32,15 +32,15 @@ from kplan.cli import (
 )
 from kplan.cli.complete import refuse_unknown_shell
 from kplan.cli.output import print_json, prose
-from kplan.errors import InfeasibleError, InputError, KplanError
+from kplan.cli.progress import INTERRUPTED
+from kplan.errors import InfeasibleError, InputError, KplanError, StoppedError
+from kplan.interrupts import POLITE
 
 _BAD_PATH = frozenset(
     (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 )
 """What is wrong with a path that nothing closer to its reading has told."""
 
-INTERRUPTED = 130
-"""Exit code of Ctrl-C."""
 TERMINATED = 143
 """Exit code of SIGTERM."""
 CLOSED_PIPE = 141
@@ -76,7 +76,14 @@ def main() -> None:
     """Entry point of the ``kplan`` script; a polite end (SIGTERM) closes workers and files as Ctrl-C does."""
     _open_closed()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # a second one, while the first is answered
+        code = INTERRUPTED
+    finally:
+        for number in POLITE:  # what is left takes milliseconds, and would end in a traceback
+            signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def run(argv: list[str]) -> int:
@@ -92,6 +99,8 @@ def run(argv: list[str]) -> int:
         if "--json" in argv:
             print_json({"feasible": False, "words": str(err)})
         return _fail(f"no: {err}", 1)
+    except StoppedError as err:
+        return _fail(f"interrupted: {err}", err.code)
     except KplanError as err:
         return _fail(f"error: {err}", 2)
     except typer.Exit as err:

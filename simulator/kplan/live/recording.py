@@ -17,9 +17,9 @@ from kplan.acceptance.columns import Row
 from kplan.acceptance.jsonl import MAX_LINE_BYTES, parse
 from kplan.errors import InputError
 from kplan.files import replacing, write_text
-from kplan.live.dialect import StreamError, check_told
 from kplan.live.generate import Answer
 from kplan.live.tally import Check
+from kplan.live.told import StreamError, check_told
 
 SCHEMA_VERSION = 1
 MOST_BYTES = 2**33
