@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, once or twice, in the middle of what a live server is asked: one line, a usable part."""
+"""Ctrl-C and SIGTERM, once or twice, in the middle of what a live server is asked: a line, a usable part."""
 
 from __future__ import annotations
 
@@ -90,5 +90,6 @@ def test_a_stopped_calibration_keeps_the_rows_it_was_to_save(
     kept = _lines(steps)
     assert (got, err.count("\n")) == (code, 1), err
     assert f"the rows of {kept} of 8 settings are in {steps}: a later call takes them with --steps" in err
-    assert [row.mean("decode_requests") for row in read_steps(steps)] == [float(n + 1) for n in range(kept)]
+    in_flight = [row.mean("decode_requests") for row in read_steps(steps)]
+    assert in_flight == pytest.approx([n + 1.0 for n in range(kept)], rel=0.1)
     assert not out.exists()
