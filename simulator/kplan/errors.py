@@ -1,7 +1,8 @@
 """Exceptions of kplan: each names the value, the bound and the fix.
 
 The command line turns :class:`InputError` into exit code 2 and :class:`InfeasibleError` into exit code 1,
-one line each; everything else is a bug and shows its traceback.
+:class:`StoppedError` into that of the signal, one line each; everything else is a bug and shows its
+traceback.
 """
 
 from __future__ import annotations
@@ -33,6 +34,21 @@ class InputError(KplanError):
 
 class InfeasibleError(KplanError):
     """The question is well formed and its answer is no (nothing fits, nothing meets the SLO)."""
+
+
+class StoppedError(KplanError):
+    """The command was asked to end; the message says what is kept and how to go on.
+
+    Attributes:
+        code: exit code, that of the signal.
+    """
+
+    def __init__(self, words: str, code: int) -> None:
+        super().__init__(words, code)
+        self.words, self.code = words, code
+
+    def __str__(self) -> str:
+        return _one_line(self.words)
 
 
 def _cut(text: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 
 import typer
 
@@ -33,7 +36,9 @@ from kplan.cli import (
 )
 from kplan.cli.complete import refuse_unknown_shell
 from kplan.cli.output import print_json, prose
-from kplan.errors import InfeasibleError, InputError, KplanError
+from kplan.cli.progress import INTERRUPTED
+from kplan.errors import InfeasibleError, InputError, KplanError, StoppedError
+from kplan.interrupts import POLITE
 
 _NO_ROOM = frozenset(
     (
@@ -53,10 +58,10 @@ _BAD_PATH = frozenset(
 )
 """What is wrong with a path that nothing closer to its reading has told."""
 
-INTERRUPTED = 130
-"""Exit code of Ctrl-C."""
 TERMINATED = 143
 """Exit code of SIGTERM."""
+PATIENCE_S = 3.0
+"""Time that a command has to end in; then another signal is heard."""
 CLOSED_PIPE = 141
 """Exit code when nobody reads what is printed: that of a program that SIGPIPE ends."""
 
@@ -89,8 +94,32 @@ app.add_typer(traces.app, name="traces")
 def main() -> None:
     """Entry point of the ``kplan`` script; a polite end (SIGTERM) closes workers and files as Ctrl-C does."""
     _open_closed()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-    sys.exit(run(sys.argv[1:]))
+    signal.signal(signal.SIGTERM, _Ending())
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not behind a shell's &
+        signal.signal(signal.SIGINT, signal.getsignal(signal.SIGTERM))
+    code = run(sys.argv[1:])
+    for number in POLITE:  # what is left takes milliseconds, and would end in a traceback
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
+
+
+class _Ending:
+    """Handler of Ctrl-C and SIGTERM: an exception, and none for those that follow within PATIENCE_S.
+
+    A second Ctrl-C that falls into the answer to the first would lose what that was to say.
+    """
+
+    def __init__(self) -> None:
+        self._last_s = -math.inf
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        last_s, self._last_s = self._last_s, time.monotonic()
+        if self._last_s - last_s < PATIENCE_S:
+            self._last_s = last_s
+            return
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(TERMINATED)
 
 
 def run(argv: list[str]) -> int:
@@ -106,6 +135,8 @@ def run(argv: list[str]) -> int:
         if "--json" in argv:
             print_json({"feasible": False, "words": str(err)})
         return _fail(f"no: {err}", 1)
+    except StoppedError as err:
+        return _fail(f"interrupted: {err}", err.code)
     except KplanError as err:
         return _fail(f"error: {err}", 2)
     except typer.Exit as err:

@@ -123,7 +123,7 @@ def calibrate(
     from kplan.latency.fit_tpot import read_tpot
     from kplan.latency.observed import Served
     from kplan.latency.published import load_host_timings
-    from kplan.live.calibrate import errors, save_rows
+    from kplan.live.calibrate import errors
     from kplan.live.server import Server
     from kplan.profiles import load_engine, load_hardware, load_model
     from kplan.report import render_residuals
@@ -157,10 +157,8 @@ def calibrate(
         with progress() as tell, Server(url, o.api_key(api_key_env)) as server:
             seen = _drive(
                 server, served, batches, hold_out, prompt_tokens, output_tokens, repeats, limit_s, steplog,
-                proposer, tell,
+                proposer, save_steps, tell,
             )  # fmt: skip
-        if save_steps is not None:
-            save_rows(seen, save_steps)
         rows += seen.fitted
     fit = fit_calibration(
         measured_on,
@@ -196,6 +194,7 @@ def _drive(
     limit_s: float,
     steplog: Path | None,
     proposer: str | None,
+    save_steps: Path | None,
     tell: Any,
 ) -> Seen:
     """Measure the server."""
@@ -213,7 +212,7 @@ def _drive(
         raise InputError(option, value, "is too small", "--output-tokens 128 --limit-s 300 are usual")
     plan = Plan(
         sizes, held, _numbers("--prompt-tokens", prompt_tokens), output_tokens, repeats, limit_s, steplog,
-        proposer,
+        proposer, save_steps,
     )  # fmt: skip
     return measure(server, server.info(), served.model.decoder.vocab, plan, tell)
 

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kplan.cli.terminal import console, is_terminal
+from kplan.errors import StoppedError
 from kplan.telling import Tell, silent
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+INTERRUPTED = 130
+"""Exit code of Ctrl-C."""
 DELAY_S = 2.0
 """Work that is over by then shows nothing."""
 TICK_S = 0.1
@@ -35,7 +38,7 @@ def progress() -> Iterator[Tell]:
 
     A thread of its own draws: the work only leaves word, takes no lock, and may be interrupted anywhere.
     """
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), stopping():
         if not is_terminal(sys.stderr):
             yield silent
             return
@@ -47,6 +50,23 @@ def progress() -> Iterator[Tell]:
         finally:
             over.set()
             painter.join()
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Turn the exception of Ctrl-C or SIGTERM that carries notes on what is kept into one line of them.
+
+    Raises:
+        StoppedError: in the place of an interrupt with notes; typer would lose these.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as ended:
+        notes = getattr(ended, "__notes__", [])
+        if not notes:
+            raise
+        code = ended.code if isinstance(ended, SystemExit) else INTERRUPTED
+        raise StoppedError("; ".join(notes), code if isinstance(code, int) else INTERRUPTED) from None
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,12 @@ def search(
             asked.check()
             FOLDER.mkdir(parents=True, exist_ok=True)
             asked = asked.stored(str(FOLDER / f"{study_name(question, asked)}.journal"))
-        found = optimize(question, asked, tell, lambda text: prose(text, err=True))
+        try:
+            found = optimize(question, asked, tell, lambda text: prose(text, err=True))
+        except (KeyboardInterrupt, SystemExit) as ended:
+            where = "its database" if "://" in str(asked.storage) else asked.storage  # it may hold a password
+            ended.add_note(f"the trials are in {where}; the same command goes on")
+            raise
         verdict = judge(found)
         files = None if out is None else _write(found, verdict, out, tell)
     if json:

@@ -7,7 +7,7 @@ token, as the client saw it, with the acceptance that the server counted meanwhi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,6 +51,7 @@ class Plan:
         limit_s: time for all of it.
         steplog: the server's step log, None to go by the times of the requests.
         proposer: kplan's name of what the server drafts with, None without speculation.
+        save: file of the rows that may be fitted, written after every setting, None for none.
     """
 
     batches: tuple[int, ...]
@@ -61,6 +62,7 @@ class Plan:
     limit_s: float
     steplog: Path | None
     proposer: str | None
+    save: Path | None = None
 
     def settings(self) -> list[Setting]:
         """Every batch at the first prompt length, then at the others, so that a time limit cuts these."""
@@ -123,25 +125,54 @@ def measure(server: Server, info: ServerInfo, vocab: int, plan: Plan, tell: Tell
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     source = f"{info.engine} {info.version} serving {Path(info.model).name} (measured {day})"
     notes = [ELAPSED_ONLY] if plan.steplog is not None and _is_server_log(plan.steplog) else []
-    seen: dict[Setting, list[_Rows]] = {}
-    for lap in driver.laps(settings * plan.repeats, tell):
-        seen.setdefault(lap.setting, []).append(_rows(lap, plan, source))
-    if not seen:
+    laps: dict[Setting, list[_Rows]] = {}
+    try:
+        for lap in driver.laps(settings * plan.repeats, tell):
+            laps.setdefault(lap.setting, []).append(_rows(lap, plan, source))
+            if plan.save is not None:
+                save_rows(_seen(laps, plan, notes), plan.save)
+        server.check_same(info)
+    except InputError as error:
+        if not (kept := _kept(laps, plan)):
+            raise
+        fix = f"{error.fix}; {kept}" if error.fix else kept
+        raise InputError(error.what, error.value, error.bound, fix) from None
+    except (KeyboardInterrupt, SystemExit) as ended:
+        if kept := _kept(laps, plan):
+            ended.add_note(kept)
+        raise
+    if not laps:
         raise InputError("--limit-s", f"{plan.limit_s:g}", "is used up by warming up", "give it minutes")
-    if len(seen) < len(settings):
+    if len(laps) < len(settings):
         notes.append(
-            f"{len(settings) - len(seen)} of {len(settings)} settings did not fit into {plan.limit_s:g} s"
+            f"{len(settings) - len(laps)} of {len(settings)} settings did not fit into {plan.limit_s:g} s"
         )
+    return _seen(laps, plan, notes)
+
+
+def _kept(laps: Mapping[Setting, list[_Rows]], plan: Plan) -> str:
+    """What an early end leaves, "" of nothing."""
+    if plan.save is None or not laps:
+        return ""
+    return (
+        f"the rows of {len(laps)} of {len(plan.settings())} settings are in {plan.save}: a later call takes "
+        "them with --steps"
+    )
+
+
+def _seen(laps: Mapping[Setting, list[_Rows]], plan: Plan, notes: Sequence[str]) -> Seen:
+    """The fastest lap of each setting."""
     fitted: list[Observation] = []
     held: list[Observation] = []
-    for setting, laps in seen.items():
-        told = [lap for lap in laps if lap.rows]
+    left_out: list[str] = []
+    for setting, run in laps.items():
+        told = [lap for lap in run if lap.rows]
         if told:
             fastest = min(told, key=lambda lap: lap.typical_s)
             (held if setting.batch in plan.held_out else fitted).extend(fastest.rows)
         else:
-            notes.append(laps[-1].left_out)
-    return Seen(tuple(fitted), tuple(held), tuple(notes))
+            left_out.append(run[-1].left_out)
+    return Seen(tuple(fitted), tuple(held), (*notes, *left_out))
 
 
 def errors(served: Served, seen: Seen, calibration: Calibration) -> list[RowError]:

@@ -1,5 +1,8 @@
 """What a request and its streamed answer look like to vLLM and to SGLang.
 
+What an answer contradicts is an error: the tokens of another request, more of them than were asked for, words
+on acceptance that do not add up. Of its words only those that kplan reads are kept.
+
 - **vLLM**: ``/v1/completions`` (``/v1/chat/completions`` for messages) with ``return_token_ids``: each chunk
   lists its tokens; the last event has ``usage`` and, where asked for, ``metrics.speculative_decoding``.
 - **SGLang**: ``/generate`` with ``input_ids``: each chunk lists all tokens so far (or its own, by a flag of
@@ -10,15 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
-from kplan.acceptance.trace import MAX_K
 from kplan.errors import InputError
 from kplan.live.prompts import MOST_TOKENS, Prompt
+from kplan.live.told import ACCEPTANCE, StreamError, check_told, count, is_count
 
 MOST_TEMPERATURE = 100.0
-MOST_COUNT = 2**31 - 1
-"""Largest count, and token id, that a server may tell."""
+_USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
+_META_INFO = (
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "spec_num_correct_drafts",
+    "spec_num_proposed_drafts",
+    "spec_verify_ct",
+    "spec_correct_drafts_histogram",
+)
+_GIVEN_UP = ("abort", "error")
+_MOST_NAME, _MOST_SAID = 200, 1000
 
 
 @dataclass(frozen=True)
@@ -45,15 +58,13 @@ class Sampling:
             raise InputError("--temperature", self.temperature, bound, "0 is greedy")
 
 
-class StreamError(Exception):
-    """An answer that cannot be used: the server said so, or broke off."""
-
-
 @dataclass
 class Stream:
     """What of one answer has arrived.
 
     Attributes:
+        most: tokens that were asked for.
+        given: of the prompt, where it was sent as tokens.
         prompt_token_ids: of the prompt, as the server has them; empty when it does not tell.
         token_ids: of the output.
         chunks: tokens of each chunk.
@@ -62,6 +73,8 @@ class Stream:
         told: the engine's own words on the request, as they are to be kept.
     """
 
+    most: int = MOST_TOKENS
+    given: tuple[int, ...] | None = None
     prompt_token_ids: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     chunks: list[int] = field(default_factory=list)
@@ -70,11 +83,42 @@ class Stream:
     told: dict[str, Any] = field(default_factory=dict)
 
     def grow(self, tokens: list[int], now_s: float) -> None:
-        """Take a chunk in; one without tokens is none."""
-        if tokens:
-            self.token_ids += tokens
-            self.chunks.append(len(tokens))
-            self.chunk_s.append(now_s)
+        """Take a chunk in; one without tokens is none. Raises StreamError for one that cannot be."""
+        if not tokens:
+            return
+        if self.finish_reason:
+            raise StreamError("sent tokens after its end: its chunks are out of order")
+        if len(self.token_ids) + len(tokens) > self.most:
+            raise StreamError(f"sent more than the {self.most} tokens that were asked for")
+        self.token_ids += tokens
+        self.chunks.append(len(tokens))
+        self.chunk_s.append(now_s)
+
+    def end(self, reason: Any) -> None:
+        """Note why it ended. Raises StreamError where the server gave it up."""
+        if str(reason) in _GIVEN_UP:
+            raise StreamError(f"the server gave it up: finish_reason {reason}")
+        self.finish_reason = str(reason)[:_MOST_NAME]
+
+    def name(self, told: Any) -> None:
+        """Note the request's id. Raises StreamError when it is another than before."""
+        if not isinstance(told, str):
+            return
+        if self.told.setdefault("id", told[:_MOST_NAME]) != told[:_MOST_NAME]:
+            raise StreamError(f"sent a chunk of another request ({told[:40]}, not {self.told['id'][:40]})")
+
+    def prompt(self, told: Mapping[str, Any]) -> None:
+        """Note the prompt's tokens. Raises StreamError when they are not those that were sent."""
+        ids = told.get("prompt_token_ids")
+        if not ids:
+            return
+        ids = _ids(ids)
+        sent = self.given or tuple(self.prompt_token_ids)
+        if sent and tuple(ids) != sent:
+            raise StreamError(
+                "answers another request: the tokens of its prompt are not those that were sent"
+            )
+        self.prompt_token_ids = ids
 
 
 class Dialect(Protocol):
@@ -120,26 +164,34 @@ class Vllm:
     def feed(self, stream: Stream, event: Mapping[str, Any], now_s: float) -> None:
         """See :class:`Dialect`."""
         _raise_told(event)
-        stream.told.setdefault("id", event.get("id"))
-        _keep_prompt(stream, event)
+        stream.name(event.get("id"))
+        if (model := event.get("model")) not in (None, self.model):
+            raise StreamError(f"is of the model {str(model)[:60]}, and {self.model[:60]} was asked")
+        stream.prompt(event)
         for choice in _objects(event.get("choices")):
-            _keep_prompt(stream, choice)
+            if choice.get("index") not in (None, 0):
+                raise StreamError(f"has a choice {str(choice['index'])[:20]}, and one was asked for")
+            stream.prompt(choice)
             tokens = choice.get("token_ids")
             if tokens is None and (choice.get("text") or _content(choice)):
                 raise StreamError("its chunks carry no token_ids (vLLM 0.32 has return_token_ids)")
             stream.grow(_ids(tokens or []), now_s)
-            stream.finish_reason = str(choice.get("finish_reason") or stream.finish_reason)
-        for key in ("usage", "metrics"):
-            if isinstance(event.get(key), dict):
-                stream.told[key] = event[key]
-                check_told(stream.told)
+            if choice.get("finish_reason"):
+                stream.end(choice["finish_reason"])
+        if isinstance(usage := event.get("usage"), dict):
+            stream.told["usage"] = {key: usage[key] for key in _USAGE if key in usage}
+        if isinstance(metrics := event.get("metrics"), dict):
+            told = metrics.get("speculative_decoding")
+            kept = {key: told[key] for key in ACCEPTANCE if key in told} if isinstance(told, dict) else told
+            stream.told["metrics"] = {"speculative_decoding": kept}
+            check_told(stream.told)
 
     def counts(self, stream: Stream) -> tuple[int, int]:
         """See :class:`Dialect`."""
         usage = stream.told.get("usage")
         if not isinstance(usage, dict):
             raise StreamError("the stream ended before its usage")
-        return _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+        return _counts(stream, usage)
 
 
 @dataclass(frozen=True)
@@ -165,23 +217,23 @@ class Sglang:
         told = event.get("meta_info")
         if not isinstance(told, dict):
             raise StreamError("an event without meta_info")
-        ids, grown = _ids(event.get("output_ids") or []), _count(told, "completion_tokens")
+        stream.name(told.get("id"))
+        ids, grown = _ids(event.get("output_ids") or []), count(told, "completion_tokens")
         known = len(stream.token_ids)
         if len(ids) == grown:  # all so far; a server with incremental output sends the new ones alone
+            if ids[:known] != stream.token_ids:
+                raise StreamError(f"sent {grown} output_ids that do not go on from {known}: out of order")
             ids = ids[known:]
         elif known + len(ids) != grown:
             raise StreamError(f"{len(ids)} output_ids after {known}, and completion_tokens {grown}")
         stream.grow(ids, now_s)
         reason = told.get("finish_reason")
         if isinstance(reason, dict):
-            stream.finish_reason = str(reason.get("type"))
-            if stream.finish_reason == "abort":
-                raise StreamError(f"the server gave it up: {str(reason.get('message'))[:120]}")
-        stream.told["meta_info"] = {
-            key: told[key]
-            for key in told
-            if key in ("id", "prompt_tokens", "completion_tokens", "cached_tokens") or key.startswith("spec_")
-        }
+            if reason.get("type") in _GIVEN_UP and reason.get("message"):
+                raise StreamError(f"the server gave it up: {str(reason['message'])[:_MOST_SAID]}")
+            stream.end(reason.get("type"))
+        own = {"id": stream.told["id"]} if "id" in stream.told else {}
+        stream.told["meta_info"] = own | {key: told[key] for key in _META_INFO if key in told}
         check_told(stream.told)
 
     def counts(self, stream: Stream) -> tuple[int, int]:
@@ -189,7 +241,7 @@ class Sglang:
         told = stream.told.get("meta_info")
         if not isinstance(told, dict) or not stream.finish_reason:
             raise StreamError("the stream ended before its finish_reason")
-        return _count(told, "prompt_tokens"), _count(told, "completion_tokens")
+        return _counts(stream, told)
 
 
 def dialect_of(engine: str, model: str) -> Dialect:
@@ -200,7 +252,7 @@ def dialect_of(engine: str, model: str) -> Dialect:
 def _raise_told(event: Mapping[str, Any]) -> None:
     error = event.get("error")
     if error:
-        raise StreamError(str(error.get("message") if isinstance(error, dict) else error)[:160])
+        raise StreamError(str(error.get("message") if isinstance(error, dict) else error)[:_MOST_SAID])
 
 
 def _objects(values: Any) -> list[dict[str, Any]]:
@@ -212,53 +264,16 @@ def _content(choice: Mapping[str, Any]) -> Any:
     return delta.get("content") if isinstance(delta, dict) else None
 
 
-def _keep_prompt(stream: Stream, told: Mapping[str, Any]) -> None:
-    if told.get("prompt_token_ids"):
-        stream.prompt_token_ids = _ids(told["prompt_token_ids"])
-
-
 def _ids(values: Any) -> list[int]:
-    if not isinstance(values, list) or not all(map(_is_count, values)):
+    if not isinstance(values, list) or not all(map(is_count, values)):
         raise StreamError(f"{str(values)[:40]} is no list of token ids")
     return values
 
 
-def _is_count(value: Any, most: int = MOST_COUNT) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value <= most
-
-
-def check_told(words: Mapping[str, Any]) -> None:
-    """Raise StreamError unless what an engine tells of a request's acceptance is what it says to be.
-
-    Args:
-        words: with vLLM's ``metrics`` or SGLang's ``meta_info``.
-    """
-    sglang = words.get("meta_info")
-    if isinstance(sglang, dict):
-        _check_counts(sglang, "spec_correct_drafts_histogram", MOST_COUNT, MAX_K + 1)
-    told = (words.get("metrics") or {}).get("speculative_decoding")
-    if told is None:
-        return
-    if not isinstance(told, dict):
-        raise StreamError(f"speculative_decoding is {str(told)[:40]}, and must be an object")
-    for key in ("num_spec_steps", "num_draft_tokens"):
-        _count(told, key)
-    _check_counts(told, "acceptance_histogram", MOST_COUNT, MAX_K + 1)
-    for key in ("per_step_accepted", "per_step_drafted"):
-        _check_counts(told, key, MAX_K, MOST_TOKENS)
-
-
-def _check_counts(told: Mapping[str, Any], key: str, most: int, longest: int) -> None:
-    """Raise StreamError unless there is nothing, or a list of at most ``longest`` counts up to ``most``."""
-    values = told.get(key)
-    if values is None:
-        return
-    if not isinstance(values, list) or len(values) > longest or not all(_is_count(v, most) for v in values):
-        raise StreamError(f"{key} is {str(values)[:40]}, and must be a list of counts up to {most}")
-
-
-def _count(told: Mapping[str, Any], key: str) -> int:
-    value = told.get(key)
-    if not _is_count(value):
-        raise StreamError(f"{key} is {str(value)[:40]}, and must be a count")
-    return value
+def _counts(stream: Stream, told: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens of prompt and output as told. Raises StreamError where the prompt is known to be another."""
+    prompt_tokens, output_tokens = count(told, "prompt_tokens"), count(told, "completion_tokens")
+    known = len(stream.prompt_token_ids or stream.given or ())
+    if known and prompt_tokens != known:
+        raise StreamError(f"counts {prompt_tokens} prompt tokens of {known}")
+    return prompt_tokens, output_tokens

@@ -8,20 +8,23 @@ from typing import Any
 
 import httpx
 
-from kplan.live.dialect import StreamError
+from kplan.live.server import packing, without_key
+from kplan.live.told import StreamError
 
 MOST_ANSWER_BYTES = 2**28
 """Longest answer that is read; SGLang repeats all token ids in each chunk."""
+MOST_LINE_BYTES = 2**24
+"""Longest event of it; a million token ids take half of that."""
 _MOST_SAID = 2000
 """Bytes of an error's body that are read."""
 
 
-async def events(reply: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    """The objects of a stream of server-sent events. Raises StreamError for what is none."""
+async def events(reply: httpx.Response, api_key: str | None = None) -> AsyncIterator[dict[str, Any]]:
+    """The objects of a stream of server-sent events. Raises StreamError for what is none, without the key."""
     async for line in _lines(reply):
         if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
             continue
-        shown = line[:40].decode("utf-8", "replace")
+        shown = without_key(line[:_MOST_SAID].decode("utf-8", "replace"), api_key)[:40]
         try:
             event = json.loads(line[5:])
         except (ValueError, RecursionError):
@@ -33,23 +36,27 @@ async def events(reply: httpx.Response) -> AsyncIterator[dict[str, Any]]:
 
 async def _lines(reply: httpx.Response) -> AsyncIterator[bytes]:
     """Lines by their ends alone: text may hold U+2028, at which httpx would part it. Raises StreamError."""
-    read, begun = 0, list[bytes]()
-    async for piece in reply.aiter_bytes():
+    if packed := packing(reply):
+        raise StreamError(f"sent its answer as {packed[:40]}, which was not asked for")
+    read, begun = 0, bytearray()
+    async for piece in reply.aiter_raw():
         read += len(piece)
         if read > MOST_ANSWER_BYTES:
             raise StreamError(f"sent more than {MOST_ANSWER_BYTES:,} bytes")
         *ends, rest = piece.split(b"\n")
         for end in ends:
-            yield b"".join([*begun, end])
+            yield bytes(begun) + end
             begun.clear()
-        begun.append(rest)
-    yield b"".join(begun)
+        begun += rest
+        if len(begun) > MOST_LINE_BYTES:
+            raise StreamError(f"sent a line of more than {MOST_LINE_BYTES:,} bytes")
+    yield bytes(begun)
 
 
 async def said_by(reply: httpx.Response) -> str:
     """What the body of an error says."""
     body = bytearray()
-    async for piece in reply.aiter_bytes():
+    async for piece in reply.aiter_raw():
         body += piece
         if len(body) >= _MOST_SAID:
             break
@@ -60,8 +67,8 @@ def _message(text: str) -> str:
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
-        return text[:120]
+        return text
     for key in ("error", "message", "detail"):
         if isinstance(told, dict) and key in told:
             told = told[key]
-    return str(told)[:160]
+    return str(told)

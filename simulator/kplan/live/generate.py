@@ -7,28 +7,29 @@ the run in one line. What had been answered by then was handed on, also after Ct
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import httpx
 
 from kplan.errors import InputError
-from kplan.live.dialect import Dialect, Sampling, Stream, StreamError
+from kplan.live.apart import run_apart
+from kplan.live.dialect import Dialect, Sampling, Stream
 from kplan.live.events import events, said_by
 from kplan.live.load import GRACE_S, Closed, Limits, Open, Pace
 from kplan.live.prompts import Prompt
 from kplan.live.server import DENIED, PAUSE_S, client_options, without_key
+from kplan.live.told import StreamError
 
 __all__ = ["Answer", "Closed", "Driven", "Limits", "Open", "drive"]
 
 _USUAL = Limits()
 _TURNED_AWAY = (429, 503)
 _UNUSABLE = (400, 413, 422)
+_MOST_SAID = 200
+"""Letters of what a server says of a request that it does not serve."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,7 @@ def drive(
         KeyboardInterrupt, SystemExit: requests in flight were given up.
     """
     run = _Run(url, dialect, sampling, limits, take, api_key)
-    with ThreadPoolExecutor(1) as thread:  # signals then end this one, not a task in the middle of a write
-        running = thread.submit(asyncio.run, run.all(prompts, load))
-        try:
-            running.result()
-        finally:
-            if not running.done():
-                run.stop()
+    run_apart(lambda: run.all(prompts, load))
     return run.driven
 
 
@@ -126,22 +121,9 @@ class _Run:
         self.url, self.dialect, self.sampling, self.limits, self.take = url, dialect, sampling, limits, take
         self.api_key = api_key
         self.driven = Driven()
-        self._started = threading.Event()
-
-    def stop(self) -> None:
-        """Give up what is in flight; called from another thread."""
-        self._started.wait()
-        self._loop.call_soon_threadsafe(self._task.cancel)
 
     async def all(self, prompts: Sequence[Prompt], load: Pace) -> None:
         """Send every prompt."""
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.ensure_future(self._all(prompts, load))
-        self._started.set()
-        with suppress(asyncio.CancelledError):
-            await self._task
-
-    async def _all(self, prompts: Sequence[Prompt], load: Pace) -> None:
         options = client_options(self.url, self.api_key, self.limits.silence_s)
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         jobs = zip(prompts, load.starts(), strict=False)
@@ -189,27 +171,34 @@ class _Run:
     async def _ask(self, client: httpx.AsyncClient, prompt: Prompt) -> Answer | None:
         """One try; None where the server will not serve this prompt. Raises _AwayError, InputError."""
         path, body = self.dialect.request(prompt, self.sampling)
-        stream, sent_s = Stream(), self._now_s()
-        whole = False
+        stream, sent_s = (
+            Stream(prompt.max_tokens or self.sampling.max_tokens, prompt.token_ids),
+            self._now_s(),
+        )
+        whole, quiet = False, asyncio.timeout(self.limits.silence_s)
         try:
             async with (
                 asyncio.timeout(self.limits.request_s),
+                quiet,
                 client.stream("POST", path, json=body) as reply,
             ):
                 if reply.status_code != httpx.codes.OK:
                     await self._not_ok(reply, prompt)
                     return None
-                async for event in events(reply):
+                async for event in events(reply, self.api_key):
+                    known = len(stream.token_ids)
                     self.dialect.feed(stream, event, self._now_s() - sent_s)
+                    if len(stream.token_ids) > known:  # words without a token are no sign of life
+                        quiet.reschedule(asyncio.get_running_loop().time() + self.limits.silence_s)
                 prompt_tokens, output_tokens = self._complete(stream)
                 whole = True
         except StreamError as why:
             self._fail(prompt, f"failed ({why})", "look at the server's log")
         except (httpx.ConnectTimeout, httpx.PoolTimeout):
             raise _AwayError("found no connection") from None
-        except httpx.TimeoutException:
-            self._fail(prompt, f"was silent for {self.limits.silence_s:g} s", "is the server stuck?")
-        except TimeoutError:
+        except (httpx.TimeoutException, TimeoutError) as why:
+            if quiet.expired() or isinstance(why, httpx.TimeoutException):
+                self._fail(prompt, f"was silent for {self.limits.silence_s:g} s", "is the server stuck?")
             self._fail(prompt, f"was not answered in {self.limits.request_s:g} s", "ask for fewer tokens")
         except httpx.HTTPError as why:
             raise _AwayError(f"broke off ({str(why) or type(why).__name__})") from None
@@ -232,6 +221,8 @@ class _Run:
         """Tokens of prompt and output. Raises _AwayError for a stream that ended early, StreamError."""
         if not stream.finish_reason:
             raise _AwayError("broke off")
+        if not stream.token_ids:
+            raise StreamError("ended without a token")
         prompt_tokens, output_tokens = self.dialect.counts(stream)
         if output_tokens != len(stream.token_ids):
             raise StreamError(f"sent {len(stream.token_ids)} token ids and counted {output_tokens}")
@@ -240,7 +231,9 @@ class _Run:
     async def _not_ok(self, reply: httpx.Response, prompt: Prompt) -> None:
         """Note a prompt that the server refuses. Raises _AwayError, InputError for anything else."""
         status = reply.status_code
-        said = without_key(f"{status} {await said_by(reply) or reply.reason_phrase[:60]}", self.api_key)
+        said = without_key(f"{status} {await said_by(reply) or reply.reason_phrase}", self.api_key)[
+            :_MOST_SAID
+        ]
         if status in _TURNED_AWAY:
             raise _AwayError(f"was turned away ({said})")
         if status not in _UNUSABLE:

@@ -1,11 +1,13 @@
 """Prometheus text of a server, as counts that can be subtracted.
 
 Names are the engines' own; :data:`NAMES` maps what kplan asks for to them. Counters only grow while a server
-lives, so one that fell says that it was started anew in between.
+lives, so one that fell says that it was started anew in between; so does another moment of its birth, which
+shows a restart after which it has counted more than before.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -73,17 +75,35 @@ NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 GAUGES = frozenset({"running", "waiting", "kv_share"})
 """Figures that may fall."""
+BORN = "process_start_time_seconds"
+"""Series of the Python client: when the process began. One that shares its counters with others has none."""
+MOST_SERIES = 20_000
+"""Series of kplan's names that are read; a server with 64 ranks has some 3,000."""
+_MOST_POSITION = 10_000
+_NAME = re.compile(r"[{ \t]")
+_READ: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        engine: frozenset({*names.values(), BORN, f"{engine}:cache_config_info"})
+        for engine, names in NAMES.items()
+    }
+)
+_COUNTERS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        engine: frozenset(name for figure, name in names.items() if figure not in GAUGES)
+        for engine, names in NAMES.items()
+    }
+)
 
 Labels = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All series of a server at one moment.
+    """What a server counted up to one moment.
 
     Attributes:
         engine: ``vllm`` or ``sglang``.
-        series: series name -> labels -> value.
+        series: series name, of those that kplan reads -> labels -> value.
     """
 
     engine: str
@@ -107,8 +127,9 @@ class Snapshot:
             at = dict(labels).get("position")
             if at is None:
                 continue
-            if not (at.isascii() and at.isdigit()):
-                raise InputError("metrics of the server", f"position {at!r}", "must be a number from 0")
+            if not (at.isascii() and at.isdigit() and len(at) < 6 and int(at) < _MOST_POSITION):
+                bound = f"must be a number from 0 and below {_MOST_POSITION:,}"
+                raise InputError("metrics of the server", f"position {at[:40]!r}", bound)
             sums[int(at)] = sums.get(int(at), 0.0) + value
         return dict(sorted(sums.items()))
 
@@ -130,34 +151,60 @@ def read_metrics(text: str, engine: str) -> Snapshot:
     """Parse a server's metrics text.
 
     Raises:
-        InputError: the text is too long, is not in the Prometheus format, or has none of the engine's series.
+        InputError: the text is too long, is not in the Prometheus format, has none of the engine's series, or
+            one whose value is no count, or that has two.
     """
     if len(text) > MOST_TEXT:
         raise InputError("metrics text", f"{len(text):,} characters", f"at most {MOST_TEXT:,} are read")
     series: dict[str, dict[Labels, float]] = {}
     try:
-        for name, labels, value in _samples(text):
-            if name.startswith(engine + ":"):
-                series.setdefault(name, {})[labels] = value
+        for name, labels, value in _samples(_own_lines(text, engine)):
+            _take(series.setdefault(name, {}), name, labels, value, engine)
     except (ValueError, KeyError, IndexError) as error:
         raise InputError(
             "metrics text", text[:40], f"is not in the Prometheus format ({error})", "is the URL a server's?"
         ) from None
-    if not series:
+    if not series.keys() - {BORN}:
         raise InputError(
             "metrics of the server",
             "none",
             f"{engine}'s begin with {engine}:",
             "start SGLang with --enable-metrics" if engine == "sglang" else "is the URL a vLLM server's?",
         )
-    return Snapshot(engine, series)
+    return Snapshot(engine, {name: values for name, values in series.items() if values})
+
+
+def _own_lines(text: str, engine: str) -> str:
+    """The lines of the series that kplan reads: parsing all that a server tells can take minutes.
+
+    Raises:
+        InputError: there are more of them than MOST_SERIES.
+    """
+    read = _READ[engine]
+    lines = [line for line in text.split("\n") if _NAME.split(line.lstrip(), 1)[0] in read]
+    if len(lines) > MOST_SERIES:
+        raise InputError(
+            "metrics of the server", f"{len(lines):,} series", f"at most {MOST_SERIES:,} are read",
+            "is the URL a server's?",
+        )  # fmt: skip
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _take(known: dict[Labels, float], name: str, labels: Labels, value: float, engine: str) -> None:
+    """Add a sample. Raises InputError for a counter that counts nothing, and for two values of one series."""
+    if not isfinite(value) or value < 0:
+        if name not in _COUNTERS[engine]:
+            return  # a gauge of nothing yet
+        raise InputError(f"metrics {name}", value, "a counter is a number from 0", "look at the server's log")
+    if known.setdefault(labels, value) != value:
+        bound = f"stands there twice, with {known[labels]:g} too"
+        raise InputError(f"metrics {name}", f"{value:g}", bound, "ask one server, not several behind one URL")
 
 
 def _samples(text: str) -> Iterator[tuple[str, Labels, float]]:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if isfinite(sample.value):
-                yield sample.name, frozenset(sample.labels.items()), float(sample.value)
+            yield sample.name, frozenset(sample.labels.items()), float(sample.value)
 
 
 @dataclass(frozen=True)
@@ -165,23 +212,26 @@ class Window:
     """What a server counted between two snapshots.
 
     Raises:
-        InputError: a counter fell, so the server was started anew in between.
+        InputError: a counter fell or is gone, or another process answers: the server was started anew.
     """
 
     before: Snapshot
     after: Snapshot
 
     def __post_init__(self) -> None:
-        for figure, name in NAMES[self.after.engine].items():
-            if figure in GAUGES or name not in self.before.series:
-                continue
-            if not self.after.has(figure) or self.after.total(figure) < self.before.total(figure):
-                raise InputError(
-                    f"metrics {name}",
-                    f"{self.before.total(figure):g}, then less",
-                    "counters only grow: the server was started anew in between",
-                    "run it again against a server that stays up",
-                )
+        for name in sorted(_COUNTERS[self.after.engine] | {BORN}):
+            after = self.after.series.get(name, {})
+            for labels, value in self.before.series.get(name, {}).items():
+                now = after.get(labels)
+                if now is None or now < value or (name == BORN and now != value):
+                    raise InputError(
+                        f"metrics {name}",
+                        f"{value:.14g}, then {'nothing' if now is None else f'{now:.14g}'}",
+                        "counters only grow: the server was started anew in between"
+                        if name != BORN
+                        else "the process is another: the server was started anew in between",
+                        "run it again against a server that stays up",
+                    )
 
     def has(self, figure: str) -> bool:
         """Whether the server counts ``figure`` at all."""

@@ -12,6 +12,7 @@ from typing import Any
 from kplan.acceptance import ImportOptions, TraceSet, load_acceptance, save_traces
 from kplan.acceptance.jsonl import Progress, silent
 from kplan.errors import InputError
+from kplan.interrupts import shielded
 from kplan.live.dialect import Dialect, Sampling, dialect_of
 from kplan.live.generate import Answer, Closed, Driven, Limits, Open, drive
 from kplan.live.metrics import Snapshot, Window
@@ -24,6 +25,7 @@ from kplan.provenance import Kind, Provenance, versions
 
 PROBE_TOKENS = 32
 """Output of the first request, which shows what the server tells, and warms it up."""
+_GO_ON = "the same command goes on"
 _PROBE_TEXT = "The quick brown fox jumps over the lazy dog. The quick brown fox jumps over"
 
 
@@ -242,11 +244,13 @@ class _Run:
         except InputError as error:
             with suppress(InputError):  # the disk may be full
                 recording.close_run({"end": str(error), "sound": None})
-            told = f"{error.bound}; {len(recording.rows)} of {total} answers are in {self.asked.rows}"
-            fix = f"{error.fix}; the same command goes on" if error.fix else "the same command goes on"
+            fix = f"{error.fix}; {_GO_ON}" if error.fix else _GO_ON
+            told = f"{error.bound}; {self._kept(recording, total)}"
             raise InputError(error.what, error.value, told, fix) from None
-        except (KeyboardInterrupt, SystemExit):
-            recording.close_run({"end": "interrupted", "sound": None})
+        except (KeyboardInterrupt, SystemExit) as ended:
+            with shielded():
+                recording.close_run({"end": "interrupted", "sound": None})
+            ended.add_note(f"{self._kept(recording, total)}; {_GO_ON}")
             raise
         window, checks = self._compare(before, tally, driven)
         recording.close_run(
@@ -261,6 +265,9 @@ class _Run:
         )
         return driven, checks, window
 
+    def _kept(self, recording: Recording, total: int) -> str:
+        return f"{len(recording.rows)} of {total} answers are in {self.asked.rows}"
+
     def _compare(
         self, before: Snapshot | None, tally: Tally, driven: Driven
     ) -> tuple[Window | None, list[Check]]:
@@ -268,9 +275,14 @@ class _Run:
             after = self._settled()
             window = None if before is None or after is None else Window(before, after)
             every_step_k = self.spec.k if self._needs_counters else None
-            return window, check(tally, window, driven.broken, every_step_k)
+            found = check(tally, window, driven.broken, every_step_k)
         except InputError as error:  # it was started anew, is gone, or counts no more what it counted
             return None, [Check("counters", False, str(error))]
+        try:
+            self.server.check_same(self.info)
+        except InputError as error:
+            found.append(Check("same server", False, error.bound))
+        return window, found
 
     def _settled(self) -> Snapshot | None:
         return self.server.settled_metrics(self.info.engine) if self.counted else None

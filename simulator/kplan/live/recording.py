@@ -19,9 +19,9 @@ from kplan.acceptance.jsonl import MAX_LINE_BYTES, parse
 from kplan.errors import InputError
 from kplan.files import replacing, telling, write_text
 from kplan.formats import KEY, RECORDING
-from kplan.live.dialect import StreamError, check_told
 from kplan.live.generate import Answer
 from kplan.live.tally import Check
+from kplan.live.told import StreamError, check_told
 from kplan.locks import alone
 
 MOST_BYTES = 2**33

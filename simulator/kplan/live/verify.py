@@ -206,7 +206,9 @@ def _measured(
         traffic = send(server, info, sent, left_s, settings.api_key, told=sending)
     else:
         traffic = run_load(command, target, sent, ready.setup.scenario.model_dump(), left_s)
-    return Window(before, _settled(server, info, before, len(sent))), traffic
+    window = Window(before, _settled(server, info, before, len(sent)))
+    server.check_same(info)
+    return window, traffic
 
 
 def _settled(server: Server, info: ServerInfo, before: Snapshot, requests: int) -> Snapshot:
