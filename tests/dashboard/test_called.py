@@ -16,8 +16,8 @@ from tests.dashboard.made import answers
 
 HEADERS = {"Host": "127.0.0.1"}
 VALUES: list[Any] = [
-    None, True, -1, 1e308, float("nan"), float("inf"), 10**400, "", "x", "\x00", "\ud800", "qps=NaN", "qps=-1",
-    "qps=1e308", "qps=%00", "clients=1e30", "tp=1e999", "model=../../etc/passwd", "model=file:///etc/passwd",
+    None, True, -1, 1e308, float("nan"), float("inf"), 10**400, "", "x", "\x00", "\ud800", "qps=NaN",
+    "qps=-1", "qps=1e308", "qps=%00", "clients=1e30", "tp=1e999", "model=../../etc/passwd", "model=file:///etc/passwd",
     "traces=/etc/passwd", "drafter=/etc/passwd", "__class__=1", "?" * 50, "&" * 1000, [], [[[[]]]], {},
     {"query": 5}, {"query": "qps=1"}, {"a": {"b": 1}},
 ]  # fmt: skip
@@ -79,7 +79,7 @@ def test_any_value_gets_an_answer_or_a_refusal(
     ours = [call for call in calls if not _in_browser(call)]
     assert len(ours) == 4
     for call in ours:
-        assert _post(client, call)[0] == 200
+        assert _post(client, call)[0] in (200, 204)
         for value in VALUES:
             body = copy.deepcopy(call)
             for one in body["inputs"]:
@@ -123,7 +123,7 @@ def test_bombs_are_refused(
         '{"a":' * 900 + "1" + "}" * 900, "9" * 5000, '{"a":[' + "0," * 9000 + "0]}",
         "{" + ",".join(f'"k{i}":0' for i in range(3000)) + "}",
     ):  # fmt: skip
-        assert _is_refusal(_post(client, text.replace('"qps=12"', bomb))), bomb[:20]
+        assert _is_refusal(_post(client, text.replace('"qps=12"', bomb, 1))), bomb[:20]
     assert _is_refusal(_post(client, "[" * 60_000))
     assert _is_refusal(_post(client, json.dumps(call).encode("utf-16")))
     assert _is_refusal(_post(client, call | {f"k{i}": 0 for i in range(3000)}))
@@ -133,7 +133,7 @@ def test_bombs_are_refused(
 
 @pytest.mark.parametrize("debug", ["0", "1"])
 def test_a_fault_of_ours_is_one_line_whatever_the_environment_says(
-    debug: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    debug: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("FLASK_DEBUG", debug)
     monkeypatch.setenv("DASH_DEBUG", debug)
@@ -149,6 +149,7 @@ def test_a_fault_of_ours_is_one_line_whatever_the_environment_says(
         assert answer.get_data(as_text=True).count("\n") == 1
         assert "secret" not in answer.get_data(as_text=True)
     made.close()
-    told = capfd.readouterr().err
-    assert told.count("\n") == 1
-    assert "ZeroDivisionError: secret of ours" in told
+    (told,) = caplog.records
+    assert told.exc_info is None  # no frames
+    assert "\n" not in told.getMessage()
+    assert "ZeroDivisionError: secret of ours" in told.getMessage()
