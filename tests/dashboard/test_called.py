@@ -125,7 +125,6 @@ def test_bombs_are_refused(
     ):  # fmt: skip
         assert _is_refusal(_post(client, text.replace('"qps=12"', bomb, 1))), bomb[:20]
     assert _is_refusal(_post(client, "[" * 60_000))
-    assert _is_refusal(_post(client, json.dumps(call).encode("utf-16")))
     assert _is_refusal(_post(client, call | {f"k{i}": 0 for i in range(3000)}))
     assert _post(client, "x" * 10_000_000)[0] == 413
     assert capfd.readouterr().err == ""
