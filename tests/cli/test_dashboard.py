@@ -18,6 +18,10 @@ from tests.dashboard.served import ask, command
     [
         (["--host", "0.0.0.0"], "a token is needed"),
         (["--host", "192.0.2.1"], "a token is needed"),
+        (["--host", "0"], "a token is needed"),
+        (["--host", "::"], "a token is needed"),
+        (["--host", "127.0.0.2"], "a token is needed"),
+        (["--token-file", "no/such/file"], "cannot be read"),
         (["--host", "0.0.0.0", "--token", "short"], "16 or more"),
         (["--host", "no.such.host.invalid", "--token", "0123456789abcdef"], "--host"),
         (["--host", "a" * 300, "--token", "0123456789abcdef"], "is no address"),
@@ -32,7 +36,19 @@ def test_what_is_unsafe_or_cannot_be_is_one_line(
     told = capsys.readouterr()
     assert told.out == ""
     assert says in told.err
-    assert told.err.count("\n") == 1
+    assert [line[:6] for line in told.err.splitlines() if not line.startswith("note: ")] == ["error:"]
+
+
+def test_a_localhost_that_is_elsewhere_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KPLAN_DASHBOARD_TOKEN", raising=False)
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: real("0.0.0.0", *rest, **more))
+    assert run(["dashboard", "--host", "localhost", "--port", "0"]) == 2
+    told = capsys.readouterr().err
+    assert "got 'localhost', others could ask (it is 0.0.0.0): a token is needed" in told
+    assert told.count("\n") == 1
 
 
 def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,8 +61,11 @@ def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_it_serves_with_a_token_and_ends_cleanly(sent: signal.Signals, code: int) -> None:
-    with command("--token", "0123456789abcdef") as (process, url):
+def test_it_serves_with_a_token_and_ends_cleanly(
+    sent: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KPLAN_DASHBOARD_TOKEN", "0123456789abcdef")
+    with command() as (process, url):
         assert url.startswith("http://127.0.0.1:")
         assert ask(url)[0] == 403
         assert ask(url, Authorization="Bearer 0123456789abcdef")[0] == 200

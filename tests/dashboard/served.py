@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-c", "from kplan.cli.app import main; main()", "dash
 def served(make: Callable[[], Flask]) -> Iterator[str]:
     """The application on 127.0.0.1; gives its URL."""
     with bound_socket("127.0.0.1", 0) as bound:
-        server = BoundedServer(make(), bound)
+        server = BoundedServer(make(), bound, lambda: None)
         thread = threading.Thread(target=server.serve)
         thread.start()
         try:

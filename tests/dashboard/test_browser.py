@@ -7,11 +7,15 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
+from kplan.dashboard.app import make_app
+from kplan.dashboard.guard import Guard
 from tests.dashboard.browser import CHROMIUM, Tab, chromium
-from tests.dashboard.served import ask, command
+from tests.dashboard.made import answers
+from tests.dashboard.served import ask, command, served
 from tests.report.theme import seen
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH")
@@ -112,6 +116,40 @@ def test_a_hostile_address_is_named_and_the_page_stays_usable(tab: Tab, url: str
     assert tab.js("document.querySelectorAll('#notice img').length") == 0
     assert "at 64 QPS" in tab.js(WORDS)
     assert tab.js("location.search") == ""
+
+
+@pytest.mark.parametrize("name", ["model", "qps", "workload", "<b id=mine>", "__proto__"])
+def test_nothing_in_an_address_runs_or_becomes_a_part_of_the_page(tab: Tab, url: str, name: str) -> None:
+    evil = "<img id=mine src=x onerror=window.ran=1><script>window.ran=1</script>\"'javascript:window.ran=1"
+    _opened(tab, f"{url}?{quote(name)}={quote(evil)}#{quote(evil)}")
+    assert "The address was not used" in tab.js("document.querySelector('#notice').innerText")
+    assert tab.js("window.ran ?? 0") == 0
+    assert tab.js("document.querySelectorAll('#mine').length") == 0
+
+
+def test_the_token_is_asked_for_by_a_form_and_stands_in_no_address(
+    tab: Tab,
+) -> None:
+    token = "a-Token-of-0123456789"
+    made = answers()
+    with served(lambda: make_app(made, Guard("127.0.0.1", token))) as guarded:
+        tab.call("Page.navigate", url="about:blank")
+        tab.open(f"{guarded}/?qps=12", 1280, 900)
+        tab.wait("document.querySelector('input[name=token]') !== null")
+        tab.js("document.querySelector('input[name=token]').focus()")
+        tab.type(token)
+        tab.js("document.querySelector('button').click()")
+        tab.wait(f"{WORDS} === 'answer to 12 requests/s'")
+        assert tab.js("location.href") == f"{guarded}/?qps=12"
+        assert tab.js("document.cookie") == ""  # a script does not see it
+        entries = tab.call("Page.getNavigationHistory")["entries"]
+        assert not [one for one in entries if token in json.dumps(one)]
+        cookies = tab.call("Network.getCookies", urls=[guarded])["cookies"]
+        assert [(one["httpOnly"], one["sameSite"]) for one in cookies] == [(True, "Strict")]
+        assert token not in json.dumps(cookies)
+        tab.call("Network.clearBrowserCookies")
+        tab.failed.clear()
+    made.close()
 
 
 def test_a_question_without_an_answer_says_why(tab: Tab, url: str) -> None:

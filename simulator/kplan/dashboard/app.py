@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from threading import Event
+from typing import Any, cast
 
 from dash import ClientsideFunction, Dash, Input, Output, ctx, no_update
 from dash import State as Held
 from dash.exceptions import DashException, PreventUpdate
 from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
 
 from kplan.dashboard import charts, page
+from kplan.dashboard.called import UPDATE, is_question
 from kplan.dashboard.desk import BusyError, Desk, SupersededError
 from kplan.dashboard.guard import Guard, protect
 from kplan.dashboard.job import FullRuns
 from kplan.dashboard.quick import Look, Quick, full_look
+from kplan.dashboard.server import GONE
 from kplan.dashboard.state import CHOICES, KNOBS, OWN, Files, State
 from kplan.dashboard.wording import on_page
 from kplan.errors import InfeasibleError, InputError, KplanError
@@ -26,6 +31,7 @@ from kplan.report.document import stylesheet
 PAGE_HEADER = "X-Kplan-Page"
 """Names the page that asks, so that its newest question takes the place of older ones."""
 CONTROLS = (*(knob.name for knob in KNOBS), *CHOICES, "tp")
+_LONGEST_FAULT = 200
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
 <head>{%metas%}<title>{%title%}</title>{%favicon%}<style>STYLES</style>{%css%}</head>
@@ -45,11 +51,11 @@ class Answers:
         """Those of the simulator, with ``files`` in place of profiles that ship."""
         return cls(Desk(Quick(files).look), FullRuns(partial(full_look, files=files)))
 
-    def look(self, state: State, page: str | None = None) -> Look:
+    def look(self, state: State, page: str | None = None, gone: Event | None = None) -> Look:
         """The full run of ``state`` where there is one, else a quick look.
 
         Args:
-            page: who asks; see :meth:`Desk.ask`.
+            page, gone: who asks, and whether they went away; see :meth:`Desk.ask`.
 
         Raises:
             BusyError: too many ask at once.
@@ -57,7 +63,7 @@ class Answers:
             InputError, InfeasibleError: there is no answer.
         """
         found = self.full.found(state)
-        return found if isinstance(found, Look) else self.desk.ask(state, page)
+        return found if isinstance(found, Look) else self.desk.ask(state, page, gone)
 
     def close(self) -> None:
         """End what is under way."""
@@ -91,31 +97,35 @@ def make_app(answers: Answers, guard: Guard, cookie: str = "kplan", files: Files
     # 204: the page keeps what it has
     server.register_error_handler(SupersededError, lambda _: Response(status=204))
     server.register_error_handler(DashException, lambda _: _plain("the page has no such part", 404))
+    server.register_error_handler(HTTPException, _refuse_http)
+    server.register_error_handler(Exception, partial(_tell_fault, server))
+    server.debug = False  # whatever FLASK_DEBUG says: a fault shows nobody our frames
     protect(server, guard, cookie, app.csp_hashes())
     server.before_request(lambda: _refuse_other_calls(app))
     return server
 
 
 def _refuse_other_calls(app: Dash) -> Response | None:
-    """Only what the page itself would call is called, with as many inputs: the rest is no fault of ours."""
-    if request.path != "/_dash-update-component":
-        return None
-    asked = request.get_json(silent=True)
-    body: dict[str, Any] = asked if isinstance(asked, dict) else {}
-    output = body.get("output")
-    known = (app.callback_map or {}).get(output) if isinstance(output, str) else None
-    if known is not None and all(
-        _named(body.get(part, [])) == _named(known[part]) for part in ("inputs", "state")
-    ):
+    """Only what the page itself would call is called: the rest is no fault of ours."""
+    if request.path != UPDATE or is_question(request, app.callback_map or {}):
         return None
     return _plain("this is no question of the page", 400)
 
 
-def _named(parts: object) -> list[tuple[Any, Any]] | None:
-    """Ids and properties of the inputs of a call, None when they are something else."""
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        return None
-    return [(part.get("id"), part.get("property")) for part in parts]
+def _refuse_http(error: HTTPException) -> Response | HTTPException:
+    """A refusal of Flask's own as one line; a redirect as it is."""
+    status = error.code or 500
+    if status < 400:
+        return error  # of which Flask makes the response
+    return _plain((error.description or error.name), status)
+
+
+def _tell_fault(server: Flask, error: Exception) -> Response:
+    """A fault of ours: one line to whoever asked and one to the terminal, whatever was sent."""
+    what = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_FAULT]
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    server.logger.error("error: a question of the page failed at %s:%d (%s)", at.name, at.lineno, what)
+    return _plain("the dashboard failed at this question; the terminal that runs it says where", 500)
 
 
 def _wire(app: Dash, answers: Answers) -> None:
@@ -142,11 +152,11 @@ def _wire(app: Dash, answers: Answers) -> None:
         Output("notice", "hidden"),
         Input("url", "search"),
     )
-    def restore(search: str | None) -> tuple[Any, ...]:
+    def restore(search: object) -> tuple[Any, ...]:
         """The controls as the address says; a bad address leaves them at their defaults, and is named."""
         state, fault = State(), ""
         try:
-            state = State.from_query(search or "")
+            state = _asked("" if search is None else search)
         except InputError as error:
             fault = f"The address was not used: {error}"
         return (*(getattr(state, name) for name in CONTROLS), fault, not fault)
@@ -161,11 +171,11 @@ def _wire(app: Dash, answers: Answers) -> None:
         Input("done", "data"),
         prevent_initial_call=True,
     )
-    def answer(ask: str | None, _: object) -> tuple[Any, ...]:
+    def answer(ask: object, _: object) -> tuple[Any, ...]:
         """The answer to the controls, or why there is none; what it rests on is drawn after it."""
         try:
             state = _asked(ask)
-            look = answers.look(state, request.headers.get(PAGE_HEADER))
+            look = answers.look(state, request.headers.get(PAGE_HEADER), _gone())
         except (InputError, InfeasibleError) as error:
             return page.refusal(str(error)), "What K at this load?", True, no_update, None
         query = state.query()
@@ -184,7 +194,7 @@ def _wire(app: Dash, answers: Answers) -> None:
         """What the answer that is shown rests on."""
         query = shown.get("query") if isinstance(shown, dict) else None
         try:
-            look = answers.look(_asked(query))  # of no page: a newer question of it may wait
+            look = answers.look(_asked(query), gone=_gone())  # of no page: a newer question of it may wait
         except (InputError, InfeasibleError):  # the answer says why
             raise PreventUpdate from None
         plan = look.plan
@@ -201,7 +211,7 @@ def _wire(app: Dash, answers: Answers) -> None:
         Input("ask", "data"),
         prevent_initial_call=True,
     )
-    def run_full(_: int, __: int, ___: int, ask: str | None) -> tuple[Any, ...]:
+    def run_full(_: int, __: int, ___: int, ask: object) -> tuple[Any, ...]:
         """Start a full run, or end it, and say how far it is."""
         try:
             state = _asked(ask)
@@ -214,7 +224,12 @@ def _wire(app: Dash, answers: Answers) -> None:
         return _progress(answers.full, state)
 
 
-def _asked(ask: str | None) -> State:
+def _gone() -> Event | None:
+    """Set once whoever asks went away."""
+    return cast("Event | None", request.environ.get(GONE))
+
+
+def _asked(ask: object) -> State:
     if not isinstance(ask, str):
         raise InputError("question", str(ask)[:40], "is no query string", "load the page anew")
     return State.from_query(ask)
@@ -247,7 +262,7 @@ def _add_downloads(server: Flask, answers: Answers) -> None:
         """One file of an answer; a name is looked up among its files, and is never a path."""
         try:
             state = State.from_query(request.query_string.decode("ascii", "replace"))
-            look = answers.look(state)
+            look = answers.look(state, gone=_gone())
         except InputError as error:
             return _plain(str(error), 400)
         except InfeasibleError as error:

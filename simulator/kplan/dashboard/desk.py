@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from threading import Event
 from typing import Generic, TypeVar
 
 from kplan.dashboard.kept import Kept
@@ -22,6 +23,8 @@ KEPT = 128
 """Answers that are held."""
 PAGES = 256
 """Pages whose newest question is known."""
+LOOK_S = 0.25
+"""Seconds after which it is looked whether whoever asks is still there."""
 
 
 class BusyError(KplanError):
@@ -29,7 +32,11 @@ class BusyError(KplanError):
 
 
 class SupersededError(KplanError):
-    """The same page asked something newer before this was begun."""
+    """The same page asked something newer before this was begun, or nobody waits for it any more."""
+
+
+class _GoneError(Exception):
+    """Whoever asked went away."""
 
 
 class Desk(Generic[K, V]):
@@ -47,15 +54,16 @@ class Desk(Generic[K, V]):
         self._kept: Kept[K, V] = Kept(kept)
         self._running: dict[K, Future[V]] = {}
         self._newest: Kept[str, K] = Kept(PAGES)
-        self._asked_by: dict[K, set[str | None]] = {}
+        self._asked_by: dict[K, list[str | None]] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="kplan-answer")
 
-    def ask(self, question: K, page: str | None = None) -> V:
+    def ask(self, question: K, page: str | None = None, gone: Event | None = None) -> V:
         """The answer; blocks until it is there.
 
         Args:
             page: who asks; what it asked before is dropped where it has not been begun and nobody else waits
                 for it. None: nothing is dropped for this question, nor this one for another.
+            gone: set once whoever asks went away: then the question is dropped on the same terms.
 
         Raises:
             BusyError, SupersededError: see there.
@@ -66,20 +74,46 @@ class Desk(Generic[K, V]):
             found = self._kept.find(question)
             if found is not None:
                 return found
-            future = self._running.get(question)
-            if future is None:
-                if len(self._running) >= self._waiting:
-                    raise BusyError(f"busy: {self._waiting} questions wait already; ask again in a while")
-                future = self._worker.submit(self._work, question)
-                self._running[question] = future
-                self._asked_by[question] = set()
-            self._asked_by[question].add(page)
+            future = self._enlisted(question, page)
         try:
-            return future.result()
+            return self._awaited(future, gone)
         except CancelledError:
             if self._closing:
                 raise BusyError("the dashboard is closing") from None
             raise SupersededError("a newer question took its place") from None
+        except _GoneError:
+            self._leave(question, page, future)
+            raise SupersededError("nobody waits for it") from None
+
+    def _enlisted(self, question: K, page: str | None) -> Future[V]:
+        """Who asks ``question`` waits for the one that works on it, which is begun where there is none."""
+        if self._closing:
+            raise BusyError("the dashboard is closing")
+        future = self._running.get(question)
+        if future is None:
+            if len(self._running) >= self._waiting:
+                raise BusyError(f"busy: {self._waiting} questions wait already; ask again in a while")
+            future = self._worker.submit(self._work, question)
+            self._running[question] = future
+            self._asked_by[question] = []
+        self._asked_by[question].append(page)
+        return future
+
+    def _awaited(self, future: Future[V], gone: Event | None) -> V:
+        while gone is not None and not future.done():
+            if gone.is_set():
+                raise _GoneError
+            wait([future], LOOK_S)
+        return future.result()
+
+    def _leave(self, question: K, page: str | None, future: Future[V]) -> None:
+        """``page`` went away; what only it waited for, and has not been begun, is dropped."""
+        with self._lock:
+            if self._running.get(question) is not future:
+                return
+            self._asked_by[question].remove(page)
+            if not self._asked_by[question] and future.cancel():
+                self._forget(question)
 
     def _drop_older(self, question: K, page: str | None) -> None:
         """Forget what ``page`` asked before, if only it waits for that and it has not been begun."""
@@ -87,7 +121,7 @@ class Desk(Generic[K, V]):
             return
         older = self._newest.find(page)
         self._newest.put(page, question)
-        if older is None or older == question or self._asked_by.get(older) != {page}:
+        if older is None or older == question or set(self._asked_by.get(older, ())) != {page}:
             return
         if self._running[older].cancel():
             self._forget(older)
@@ -105,5 +139,6 @@ class Desk(Generic[K, V]):
 
     def close(self) -> None:
         """End; what waits is dropped."""
-        self._closing = True
+        with self._lock:
+            self._closing = True
         self._worker.shutdown(wait=True, cancel_futures=True)

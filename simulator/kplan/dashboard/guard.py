@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
-from urllib.parse import urlencode, urlsplit
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import urlsplit
 
-from flask import Flask, Request, Response, redirect, request
+from flask import Flask, Request, Response, request
 
+from kplan.dashboard.entry import SHORTEST_TOKEN, Entry, check_token, refuse
+from kplan.dashboard.wire import LARGEST_BODY
 from kplan.errors import InputError
 
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
-ANY = frozenset(("0.0.0.0", "::"))
-SHORTEST_TOKEN = 16
-LARGEST_BODY = 65_536
-"""Bytes of a request that are read."""
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every answer that does not say otherwise, as the scripts of the page do of their keeping."""
 
 
 @dataclass(frozen=True)
@@ -27,54 +32,66 @@ class Guard:
 
     Attributes:
         token: None only where nobody but this machine can ask.
+        address: what ``host`` was resolved to, once it was: a hosts file may say anything.
     """
 
     host: str
     token: str | None
+    address: str | None = None
 
     def __post_init__(self) -> None:
-        if self.token is None and self.host not in LOOPBACK:
+        at_home = self.host in LOOPBACK and (self.address is None or ip_address(self.address).is_loopback)
+        if self.token is None and not at_home:
+            where = "" if self.address in (None, self.host) else f" (it is {self.address})"
             raise InputError(
-                "--host", self.host, "others could ask: a token is needed there",
-                f"give --token (or KPLAN_DASHBOARD_TOKEN) of {SHORTEST_TOKEN} characters or more",
+                "--host", self.host, f"others could ask{where}: a token is needed there",
+                f"give KPLAN_DASHBOARD_TOKEN or --token-file, of {SHORTEST_TOKEN} characters or more",
             )  # fmt: skip
-        if self.token is not None and (len(self.token) < SHORTEST_TOKEN or not self.token.isascii()):
-            raise InputError(
-                "--token", f"{len(self.token)} characters", f"{SHORTEST_TOKEN} or more of ASCII are needed",
-                "for example that of `openssl rand -hex 16`",
-            )  # fmt: skip
+        if self.token is not None:
+            check_token(self.token)
 
     def known_host(self, header: str) -> bool:
         """Whether a Host header names this server; a page that rebound its own name to us does not.
 
         On all interfaces every address is ours, and no name but the machine's.
         """
-        name = urlsplit(f"//{header}").hostname or ""
-        if name in LOOPBACK or name == self.host.lower():
+        try:
+            name = urlsplit(f"//{header}").hostname or ""
+        except ValueError:
+            return False
+        bound = _address(self.address or self.host)
+        if name in LOOPBACK or name in (self.host.lower(), str(bound)):
             return True
-        return self.host in ANY and (_is_address(name) or name == socket.gethostname().lower())
-
-    def known_token(self, given: str | None) -> bool:
-        """Whether the token is right, in a time that does not tell how much of it."""
-        if self.token is None:
-            return True
-        digests = [hashlib.sha256(text.encode()).digest() for text in (given or "", self.token)]
-        return given is not None and hmac.compare_digest(*digests)
+        everywhere = bound is not None and bound.is_unspecified
+        return everywhere and (_address(name) is not None or name == socket.gethostname().lower())
 
 
-def _is_address(name: str) -> bool:
+def _address(name: str) -> IPv4Address | IPv6Address | None:
     try:
-        ip_address(name)
+        return ip_address(name)
+    except ValueError:
+        return None
+
+
+def own_page(asked: Request) -> bool:
+    """Whether a page of ours asks, or a program; of another site or port, only a link to the page."""
+    origin = asked.headers.get("Origin")
+    try:
+        if origin is not None and urlsplit(origin).netloc != asked.host:
+            return False
     except ValueError:
         return False
-    return True
+    if asked.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin"):
+        return True
+    fetched = [asked.headers.get(f"Sec-Fetch-{what}") for what in ("Mode", "Dest")]
+    return asked.method == "GET" and asked.path == "/" and fetched == ["navigate", "document"]
 
 
 def protect(server: Flask, guard: Guard, cookie: str, script_hashes: Sequence[str]) -> None:
     """Check every request before it is served, and tell the browser what the page may load.
 
     Args:
-        cookie: name of the cookie that holds the token after the first visit.
+        cookie: name of the cookie of who knew the token.
         script_hashes: of the inline scripts that the page needs.
     """
     server.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY
@@ -87,46 +104,25 @@ def protect(server: Flask, guard: Guard, cookie: str, script_hashes: Sequence[st
             "connect-src 'self'",
             "font-src 'self'",
             "base-uri 'none'",
-            "form-action 'none'",
+            "form-action 'self'",
             "frame-ancestors 'none'",
         ]
     )
 
+    entry = None if guard.token is None else Entry.of(guard.token, cookie)
+
     def before() -> Response | None:
         if not guard.known_host(request.host):
-            return _refuse(403, "this server is asked by a name that is not its own")
-        origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != request.host:
-            return _refuse(403, "another site may not ask")
-        return _check_token(guard, cookie, request)
+            return refuse(403, "this server is asked by a name that is not its own")
+        if not own_page(request):
+            return refuse(403, "another site may not ask")
+        return None if entry is None else entry.check(request)
 
     def after(response: Response) -> Response:
         response.headers["Content-Security-Policy"] = policy
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
         return response
 
     server.before_request(before)
     server.after_request(after)
-
-
-def _check_token(guard: Guard, cookie: str, asked: Request) -> Response | None:
-    """None when the token is right; at a visit with it in the address, a cookie and the address without."""
-    if guard.token is None:
-        return None
-    given = asked.args.get("token")
-    if given is not None and guard.known_token(given):
-        rest = urlencode([(key, value) for key, value in asked.args.items(multi=True) if key != "token"])
-        response = redirect("/" + ("?" + rest if rest else ""), 303)
-        response.set_cookie(cookie, guard.token, httponly=True, samesite="Lax")
-        return Response(response.get_data(), 303, response.headers)
-    bearer = asked.headers.get("Authorization", "")
-    if bearer.startswith("Bearer ") and guard.known_token(bearer.removeprefix("Bearer ")):
-        return None
-    if guard.known_token(asked.cookies.get(cookie)):
-        return None
-    return _refuse(403, "the token is missing or wrong: open the address with ?token=...")
-
-
-def _refuse(status: int, why: str) -> Response:
-    return Response(f"error: {why}\n", status, mimetype="text/plain")

@@ -1,87 +1,100 @@
-"""A WSGI server of so many threads; connections on top wait, too many of those are told that it is busy."""
+"""A WSGI server whose threads see whole requests alone; connections wait at its :class:`Door`."""
 
 from __future__ import annotations
 
+import io
 import socket
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler
 
+from kplan.dashboard.door import OPEN, Door, Visit
+from kplan.dashboard.wire import reply
 from kplan.errors import InputError
+from kplan.interrupts import shielded
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
+    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
 
-THREADS = 32
-OPEN = 256
-"""Connections that are served or wait."""
-PATIENCE_S = 10.0
-"""Seconds without a byte after which a connection is dropped."""
-_BUSY = (
-    b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 1\r\nContent-Length: 5\r\n"
-    b"\r\nbusy\n"
-)
+GONE = "kplan.gone"
+"""Key of a request's environment: the event that is set once whoever asked went away."""
 
 
 class Handler(WSGIRequestHandler):
-    """One request a connection, so that an idle browser holds no thread; nothing is logged."""
+    """Works on the request that a visit holds, and leaves the answer in memory; nothing is logged."""
 
     protocol_version = "HTTP/1.0"
-    timeout = PATIENCE_S
     server_version, sys_version = "kplan", ""
+    error_content_type, error_message_format = "text/plain; charset=utf-8", "error: %(explain)s\n"
+    request: Visit
+    server: BoundedServer
+
+    def setup(self) -> None:
+        """Read from, and write to, memory."""
+        self.connection = self.server.drained
+        self._answer = io.BytesIO()
+        self.rfile, self.wfile = io.BytesIO(bytes(self.request.got)), self._answer
+
+    def finish(self) -> None:
+        """The door sends the answer; there is none where the address is no address."""
+        self.server.door.answer(self.request, self._answer.getvalue() or reply(400, "this is no address"))
+
+    def make_environ(self) -> WSGIEnvironment:
+        """As of its base, with the news that the client went away."""
+        return {**super().make_environ(), GONE: self.request.gone}
 
     def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002 (its base's name)
-        """Requests are not logged: an address may hold a token."""
+        """Requests are not logged: an address says what somebody asked."""
 
 
 class BoundedServer(BaseWSGIServer):
-    """Serves ``app`` on a socket that is bound."""
+    """Serves ``app`` on a socket that is bound.
+
+    Args:
+        end: called before waiting for what is worked on, so that it need not be waited for long.
+    """
 
     multithread = True
-    request_queue_size = OPEN
 
-    def __init__(self, app: WSGIApplication, bound: socket.socket) -> None:
+    def __init__(self, app: WSGIApplication, bound: socket.socket, end: Callable[[], None]) -> None:
         host, port = bound.getsockname()[:2]
         bound.listen(OPEN)
-        self._open = threading.BoundedSemaphore(OPEN)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kplan-http")
+        self._end = end
+        # a thread for every place: those who wait for an answer keep nobody else from a file of the page
+        self._threads = ThreadPoolExecutor(OPEN, thread_name_prefix="kplan-http")
         super().__init__(host, port, app, handler=Handler, fd=bound.fileno())
+        self.door = Door(self.socket, self._begin)
+        self.drained, other = socket.socketpair()  # where werkzeug looks for what was not read: nothing
+        other.close()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Hand a connection to the threads, or say that there are too many."""
-        if not self._open.acquire(blocking=False):
-            self._turn_away(request)
-            return
-        self._threads.submit(self._serve, request, client_address)
+    def _begin(self, visit: Visit) -> None:
+        self._threads.submit(self._serve, visit)
 
-    def _serve(self, request: Any, client_address: Any) -> None:
-        try:
-            self.finish_request(request, client_address)
-        except (OSError, ValueError):  # the client went away, or sent what is no request
-            pass
-        finally:
-            self.shutdown_request(request)
-            self._open.release()
-
-    def _turn_away(self, request: Any) -> None:
-        try:
-            request.settimeout(1.0)
-            request.sendall(_BUSY)
-        except OSError:
-            pass
-        finally:
-            self.shutdown_request(request)
+    def _serve(self, visit: Visit) -> None:
+        asked: Any = visit  # in place of the socket that a handler usually reads
+        with suppress(ValueError):  # an address that is none: it was answered
+            Handler(asked, visit.address, self)
 
     def serve(self) -> None:
-        """Serve until Ctrl-C or ``shutdown``; what is being served ends, what waits is dropped."""
+        """Serve until Ctrl-C or :meth:`shutdown`; what is worked on ends, what waits is dropped."""
         try:
-            self.serve_forever()
+            self.door.run()
+        except KeyboardInterrupt:
+            pass
         finally:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+            with shielded():
+                self.socket.close()
+                self._end()
+                self._threads.shutdown(wait=True, cancel_futures=True)
+                self.door.close()
+                self.drained.close()
+
+    def shutdown(self) -> None:
+        """End :meth:`serve`, from another thread."""
+        self.door.end()
 
 
 @contextmanager
