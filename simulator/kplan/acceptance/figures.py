@@ -135,7 +135,7 @@ class _Record(Record):
     source: str
     note: str = ""
     notes: tuple[str, ...] = ()
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
 
 
 def save_figures(figures: AcceptanceFigures, path: Path) -> None:

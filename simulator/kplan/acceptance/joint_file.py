@@ -36,7 +36,7 @@ class _PairFile(Record):
     candidates: Annotated[int, Field(ge=2, le=256)]
     depth: Annotated[int, Field(ge=1, le=cells.DEPTHS)]
     facts: dict[str, Any]
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
 
 
 def save_pair(pair: Dependence, path: Path) -> None:

@@ -63,7 +63,7 @@ class _ModelFile(Record):
     regime_switch: tuple[tuple[Chances, ...], ...]
     lookup: _Lookup | None
     states: tuple[_State, ...]
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> _ModelFile:

@@ -72,7 +72,7 @@ class _WorkloadFile(Record):
     pairs: dict[str, str] = Field(default_factory=dict)
     missing: dict[str, str] = Field(default_factory=dict)
     provenance: _Source
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
 
 
 def available_workloads() -> list[WorkloadLine]:
