@@ -87,7 +87,9 @@ def test_import_leaves_the_old_trace_or_the_new(tmp_path: Path) -> None:
     out = tmp_path / "a.parquet"
     for rows in (2, 3):
         file = write_lines(tmp_path / f"{rows}.jsonl", [dump(recording_row()) for _ in range(rows)])
-        for _ in killed_at_each(out.parent, command, ["traces", "import", str(file), "--out", str(out)]):
+        argv = ["traces", "import", str(file), "--out"]
+        assert run([*argv, str(tmp_path / "other.parquet")]) == 0  # so that no fork imports what it needs
+        for _ in killed_at_each(tmp_path, command, [*argv, str(out)]):
             if out.exists():
                 assert len(load_traces(out)) in (rows - 1, rows)
             else:
