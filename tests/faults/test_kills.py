@@ -17,12 +17,10 @@ from kplan.export import export_engines, write_exports
 from kplan.files import replacing, write_text, write_texts
 from kplan.live.recording import open_recording, sidecar
 from kplan.locks import alone
-from kplan.profiles import load_calibration
 from kplan.search.storage import opened
 from tests.acceptance.made import dump, recording_row, write_lines
 from tests.export.sample import DRAFTERS, MODEL
 from tests.faults.struck import command, killed_at_each
-from tests.latency.test_fit_measured import write_log
 
 SET = ("mark.json", "one.yaml", "two.html")
 
@@ -89,28 +87,15 @@ def test_import_leaves_the_old_trace_or_the_new(tmp_path: Path) -> None:
     out = tmp_path / "a.parquet"
     for rows in (2, 3):
         file = write_lines(tmp_path / f"{rows}.jsonl", [dump(recording_row()) for _ in range(rows)])
-        for _ in killed_at_each(out.parent, command, ["traces", "import", str(file), "--out", str(out)]):
+        argv = ["traces", "import", str(file), "--out"]
+        assert run([*argv, str(tmp_path / "other.parquet")]) == 0  # so that no fork imports what it needs
+        for _ in killed_at_each(tmp_path, command, [*argv, str(out)]):
             if out.exists():
                 assert len(load_traces(out)) in (rows - 1, rows)
             else:
                 assert rows == 2
         assert len(load_traces(out)) == rows
         assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")]
-
-
-def test_calibrate_leaves_both_of_its_files_or_none(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "steps.jsonl", (1, 16, 128))
-    out, report = tmp_path / "c.yaml", tmp_path / "c.html"
-    argv = ["calibrate", "--steps", str(log), "--out", str(out), "--report", str(report), "--partial"]
-    assert run([*argv, "--json"]) == 0  # here, so that no fork imports what a fit needs
-    out.unlink()
-    report.unlink()
-    for _ in killed_at_each(tmp_path, command, argv):
-        if out.exists():
-            load_calibration(str(out))
-            assert report.read_text().rstrip().endswith("</html>")
-    assert seen(tmp_path) == ["c.html", "c.yaml", "steps.jsonl"]
-    assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")]
 
 
 def record_rows(path: Path, acknowledged: Path) -> None:
