@@ -18,12 +18,12 @@ from kplan.latency.fit_steps import read_steps
 from tests.live_fake.fake import Engine, FakeServer
 
 BOTH = pytest.mark.parametrize(
-    ("numbers", "code"),
+    ("numbers", "codes"),
     [
-        ([signal.SIGINT], 130),
-        ([signal.SIGINT, signal.SIGINT], 130),
-        ([signal.SIGTERM, signal.SIGTERM], 143),
-        ([signal.SIGTERM, signal.SIGINT], 143),
+        ([signal.SIGINT], {130}),
+        ([signal.SIGINT, signal.SIGINT], {130}),
+        ([signal.SIGTERM, signal.SIGTERM], {143}),
+        ([signal.SIGTERM, signal.SIGINT], {143, 130}),
     ],
     ids=["int", "int-int", "term-term", "term-int"],
 )
@@ -41,7 +41,7 @@ def stopped(argv: list[str], ready: Callable[[], bool], numbers: list[signal.Sig
             time.sleep(0.01)
         for number in numbers:
             os.kill(child.pid, number)
-            time.sleep(0.002)  # two at once are delivered as one
+            time.sleep(0.002)  # two alike at once are delivered as one; of two kinds either may be first
         out, err = child.communicate(timeout=60)
     finally:
         child.kill()
@@ -55,7 +55,7 @@ def _lines(path: Path) -> int:
 
 @BOTH
 def test_a_stopped_recording_says_what_it_kept_and_is_of_use(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], numbers: list[signal.Signals], code: int
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], numbers: list[signal.Signals], codes: set[int]
 ) -> None:
     prompts, rows, trace = tmp_path / "p.txt", tmp_path / "a.jsonl", tmp_path / "part.parquet"
     prompts.write_text("".join(f"tell me of number {i}\n" for i in range(60)))
@@ -65,7 +65,7 @@ def test_a_stopped_recording_says_what_it_kept_and_is_of_use(
         got, err = stopped(argv, lambda: _lines(rows) >= 3, numbers)
         kept = _lines(rows)
         said = f"interrupted: {kept} of 60 answers are in {rows}; the same command goes on"
-        assert (got, err) == (code, said + "\n")
+        assert (got in codes, err) == (True, said + "\n")
         (of_it,) = json.loads((tmp_path / "a.jsonl.meta.json").read_text())["runs"]
         assert (of_it["closed"], of_it["end"]) == (True, "interrupted")
         assert run(["traces", "import", str(rows), "--proposer", "eagle3", "--out", str(trace)]) == 0
@@ -79,7 +79,7 @@ def test_a_stopped_recording_says_what_it_kept_and_is_of_use(
 
 @BOTH
 def test_a_stopped_calibration_keeps_the_rows_it_was_to_save(
-    tmp_path: Path, numbers: list[signal.Signals], code: int
+    tmp_path: Path, numbers: list[signal.Signals], codes: set[int]
 ) -> None:
     steps, out = tmp_path / "steps.jsonl", tmp_path / "own.yaml"
     with FakeServer(Engine(k=0, step_s=0.003)) as fake:
@@ -88,7 +88,7 @@ def test_a_stopped_calibration_keeps_the_rows_it_was_to_save(
         argv += ["--save-steps", str(steps)]
         got, err = stopped(argv, lambda: _lines(steps) >= 2, numbers)
     kept = _lines(steps)
-    assert (got, err.count("\n")) == (code, 1), err
+    assert (got in codes, err.count("\n")) == (True, 1), err
     assert f"the rows of {kept} of 8 settings are in {steps}: a later call takes them with --steps" in err
     in_flight = [row.mean("decode_requests") for row in read_steps(steps)]
     assert in_flight == pytest.approx([n + 1.0 for n in range(kept)], rel=0.1)
