@@ -69,3 +69,18 @@ def _queue(rho: float, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     before = np.concatenate([[0.0], end[:-1]])
     start = np.maximum.accumulate(arrival - before) + before
     return arrival, start
+
+
+def test_bursts_that_are_admitted_as_they_come_have_no_backlog() -> None:
+    """Four bursts of 16 at one moment each: all are admitted with the burst, so that nobody ever waits."""
+    arrival = np.repeat([0.0, 1.0, 2.0, 3.0], 16)
+    assert backlog(arrival, arrival, slice(0, 64)) == (0.0, 0.0)
+
+
+def test_a_burst_of_which_half_waits_is_counted_whole_at_each_of_its_arrivals() -> None:
+    """Of 16 at one moment 8 are admitted at once and 8 half a second later: 8 wait at every arrival."""
+    arrival = np.repeat([0.0, 1.0, 2.0, 3.0], 16)
+    admitted = arrival + np.tile(np.repeat([0.0, 0.5], 8), 4)
+    growth, chance = backlog(arrival, admitted, slice(0, 64))
+    assert growth == pytest.approx(0.0, abs=1e-9)
+    assert chance == pytest.approx(4 * np.sqrt(2 * 8))

@@ -32,11 +32,11 @@ def changed(kind: str, path: tuple[str | int, ...], value: object, out: Path) ->
         (("gemm", "t0_s", "stderr"), float("inf"), "finite"),
         (("gemm", "p", "value"), 0.0, "greater than or equal to 1"),
         (("attention", "p", "value"), 0.5, "greater than or equal to 1"),
-        (("gemm", "bandwidth_eff", "value"), 0.0, "greater than 0"),
+        (("gemm", "bandwidth_eff", "value"), 0.0, "greater than or equal to 0.000001"),
         (("gemm", "flops_eff", "value"), 5.0, "less than or equal to 1"),
         (("attention", "prefill_bandwidth_eff", "value"), 1.01, "less than or equal to 1"),
-        (("elementwise", "bandwidth_eff", "value"), 0.0, "greater than 0"),
-        (("all_reduce", 2, "bytes_per_s", "value"), 0.0, "greater than 0"),
+        (("elementwise", "bandwidth_eff", "value"), 0.0, "greater than or equal to 0.000001"),
+        (("all_reduce", 2, "bytes_per_s", "value"), 0.0, "greater than or equal to 1000"),
         (("all_reduce", 1), {}, "greater than or equal to 2"),
         (("gemm", "p", "source"), "elsewhere", "add it to the sources"),
     ],
@@ -52,7 +52,7 @@ def test_a_figure_out_of_its_bounds_is_named(
 @pytest.mark.parametrize("key", ["memory_bytes", "bandwidth_bytes_s", "peak_flops", "link_bytes_s"])
 def test_hardware_without_a_rate_is_refused(key: str, tmp_path: Path) -> None:
     file = changed("hardware", (key, "value"), 0, tmp_path / "own.yaml")
-    with pytest.raises(InputError, match=rf"{key}.value: Input should be greater than 0"):
+    with pytest.raises(InputError, match=rf"{key}.value: got 0, input should be .* equal to 1000"):
         load_hardware(file)
 
 

@@ -63,6 +63,7 @@ def simulate(
         )
     start = time.perf_counter()
     with progress() as tell:
+        from kplan.search.evaluate import ATTAINMENT
         from kplan.search.phrases import within_text
         from kplan.search.single import simulate_one
 
@@ -78,7 +79,8 @@ def simulate(
             run.result.model_dump(mode="json")
             | counts
             | ({"mix": run.mix.model_dump(mode="json")} if run.mix else {})
-            | {"meets_slo": run.meets_slo, "notes": list(run.notes), "files": [str(one) for one in run.files]}
+            | {"meets_slo": run.meets_slo, "slo_share": run.slo_share}
+            | {"notes": list(run.notes), "files": [str(one) for one in run.files]}
             | {"scenario_hash": run.scenario_hash, "seed": run.seed}
         )
     else:
@@ -100,7 +102,7 @@ def simulate(
             replicas_serve = "they serve" if (question.replicas or 1) > 1 else "it serves"
             prose(within_text(replicas_serve, run.result.max_qps_slo))
         if not run.meets_slo:
-            prose("the SLO is missed: fewer than 90% of the requests meet it")
+            prose(f"the SLO is missed: {run.slo_share:.1%} of requests meet it, and {ATTAINMENT:.0%} must")
         for note in run.notes:
             prose(f"note: {note}")
         for path in run.files:

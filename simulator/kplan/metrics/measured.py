@@ -178,13 +178,14 @@ def backlog(arrival_s: F64, admitted_s: F64, rows: slice) -> tuple[float, float]
 
     Args:
         arrival_s, admitted_s: (n,) in order of arrival.
-        rows: the requests of the window; the number that waits is counted at the arrival of each.
+        rows: the requests of the window; the number that waits is counted after the arrival of each.
     """
     at = arrival_s[rows]
     if len(at) < 8 or at[-1] <= at[0]:
         return 0.0, 0.0
     admitted = np.searchsorted(np.sort(admitted_s), at, side="right")
-    wait = np.arange(rows.start + 1, rows.stop + 1) - admitted
+    arrived = np.searchsorted(np.sort(arrival_s), at, side="right")  # all of those that come at one moment
+    wait = arrived - admitted
     slope = np.polyfit(at - at[0], wait, 1)[0]
     return float(slope * (at[-1] - at[0])), float(4.0 * np.sqrt(2.0 * wait.mean()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -123,6 +124,22 @@ def _load(kind: str, name_or_path: str | Path, cls: type[File]) -> File:
 
 def parse(kind: str, file: Traversable | Path, cls: type[File]) -> File:
     """The validated record of one profile file. Raises InputError naming the first key at fault."""
+    if isinstance(file, Path) and file.parent == _SHIPPED / kind:
+        entry: File = _parse_once(kind, file, cls)
+        return entry
+    return _parse(kind, file, cls)
+
+
+_SHIPPED = Path(str(files("kplan_profiles")))
+
+
+@cache
+def _parse_once(kind: str, file: Path, cls: type[File]) -> File:
+    """A file that ships does not change while kplan runs: reading the YAML was most of setting a run up."""
+    return _parse(kind, file, cls)
+
+
+def _parse(kind: str, file: Traversable | Path, cls: type[File]) -> File:
     try:
         record = load_yaml(file.read_text(encoding="utf-8"))
         return cls.model_validate(PROFILES[kind].unmarked_of(record, file))

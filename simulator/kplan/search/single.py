@@ -14,7 +14,7 @@ from kplan.policy import TablePolicy
 from kplan.provenance import digest
 from kplan.registry import PolicySpec, parse_policy
 from kplan.search.compare import compare, unsteady_note
-from kplan.search.evaluate import check_room, meets_slo, result
+from kplan.search.evaluate import check_room, meets_slo, result, slo_share
 from kplan.search.evidence import assumptions, caveats
 from kplan.search.within import slo_rate
 from kplan.simulate import (
@@ -40,6 +40,7 @@ class SingleRun:
 
     Attributes:
         scenario_hash, seed: those of its records; with the same versions they give the same run.
+        slo_share: of the requests, those that met every SLO given; 1 without one.
         files: what its records were written to.
         mix: who drafted, of a policy that chooses among several proposers; else None.
     """
@@ -47,6 +48,7 @@ class SingleRun:
     result: PolicyResult
     off: PolicyResult
     meets_slo: bool
+    slo_share: float
     requests: int
     steps: int
     output_tokens: int
@@ -107,6 +109,7 @@ def _simulate(scenario: Scenario, progress: Tell, recorder: Recorder | None) -> 
         result=result(setup, mine, done[0], within),
         off=result(setup, done[0], done[0]),
         meets_slo=meets_slo(setup, mine),
+        slo_share=slo_share(setup, mine),
         requests=sum(run.requests for run in mine.runs),
         steps=sum(run.steps for run in mine.runs),
         output_tokens=sum(run.output_tokens for run in mine.runs),
