@@ -113,6 +113,17 @@ def test_a_call_of_another_shape_is_refused(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [("endId=x", 200), ("cancelJob=1", 400), ("cacheKey=/etc/passwd&job=1", 400), ("oldJob=2", 400)],
+)
+def test_no_job_is_named_in_the_address(
+    client: FlaskClient, calls: list[dict[str, Any]], query: str, status: int
+) -> None:
+    call = next(call for call in calls if call["output"].startswith("..answer"))
+    assert client.post(f"/_dash-update-component?{query}", json=call, headers=HEADERS).status_code == status
+
+
 def test_bombs_are_refused(
     client: FlaskClient, calls: list[dict[str, Any]], capfd: pytest.CaptureFixture[str]
 ) -> None:

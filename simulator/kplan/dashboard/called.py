@@ -9,6 +9,8 @@ from flask import Request
 
 UPDATE = "/_dash-update-component"
 _PARTS = frozenset(("output", "outputs", "inputs", "state", "changedPropIds", "parsedChangedPropsIds"))
+_ARGUMENTS = frozenset(("endId",))
+"""Of the address: what Dash signed for the page. Others name jobs in the background; there are none."""
 _MOST_KEYS = 8
 """Of a value that is an object."""
 
@@ -24,7 +26,7 @@ def is_question(asked: Request, callbacks: Mapping[str, Mapping[str, Any]]) -> b
     known = callbacks.get(output) if isinstance(output, str) else None
     if known is None or "callback" not in known:  # the rest runs in the browser
         return False
-    if asked.query_string or not _PARTS.issuperset(body):
+    if not (_ARGUMENTS.issuperset(asked.args) and _PARTS.issuperset(body)):
         return False
     if not all(_named(body.get(part, [])) == _named(known[part]) for part in ("inputs", "state")):
         return False
