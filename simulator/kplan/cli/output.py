@@ -29,7 +29,7 @@ LABELS = {
 """Words that a line begins with -> their style: the word tells it, the color only finds it."""
 
 
-SAME = "the same question gives the same figures here but for rounding, 1e-9 of them"
+SAME = "the same question gives the same figures here but for rounding, 1e-8 of them"
 DIFFERENT = "the same question may give other figures here; the changelog tells what moved"
 """What to expect of a result of other versions."""
 
