@@ -24,7 +24,7 @@ ASKS = (
 )
 REFUSED = ("simulate", "--qps", "x")
 WITHIN = 1e-8
-"""Largest share by which a figure may differ: ends of intervals rest on scipy's quantiles (3.4e-10 was seen)."""
+"""Largest share by which a figure may differ: ends of intervals rest on scipy's quantiles (3.4e-10 seen)."""
 
 
 def oldest() -> list[str]:
