@@ -58,7 +58,7 @@ def test_a_file_may_have_any_name_and_its_page_too(folder: Path, capsys: pytest.
     other = (folder / "plan.json").rename(folder / "monday.json")
     page = folder / "monday.html"
     assert run(["report", str(other), "--out", str(page), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"files": [str(page)]}
+    assert json.loads(capsys.readouterr().out)["files"] == [str(page)]
     assert "What K at 64 requests/s?" in page.read_text(encoding="utf-8")
 
 

@@ -259,7 +259,7 @@ def test_a_baseline_of_other_versions_is_told_and_still_holds(
     said = capsys.readouterr()
     assert json.loads(said.out)["regressions"] == []
     told = f"note: the baseline was made with numba 0.61.2 (here {versions()['numba']}): "
-    assert said.err == told + "the same question gives the same figures here but for rounding, 1e-9 of them\n"
+    assert said.err == told + "the same question gives the same figures here but for rounding, 1e-8 of them\n"
 
 
 def test_a_study_of_other_versions_says_which() -> None:

@@ -97,7 +97,13 @@ def test_two_requests_are_logged_as_the_steps_that_they_took(plugin: ModuleType,
     logger.record(scheduler(1, 2), iteration(1, gaps=(0.007,)))
     about, *steps = written(log)
     assert about == {
-        "log": {"model": "m", "engine_index": 0, "proposer": "draft-model", "kv_capacity_tokens": 1600}
+        "log": {
+            "schema_version": 1,
+            "model": "m",
+            "engine_index": 0,
+            "proposer": "draft-model",
+            "kv_capacity_tokens": 1600,
+        }  # fmt: skip
     }
     assert [step["held"] for step in steps] == [0, 32, 36, 15]  # 30 + 2; + 4; + 3 - 24
     assert [step["gap_ms"] for step in steps] == [None, 8.0, 9.0, 7.0]

@@ -46,7 +46,8 @@ def profiles(
                     for one in listed
                 ]
                 for kind, listed in found.items()
-            }
+            },
+            listing=True,
         )  # fmt: skip
         return 0
     if kind is not None:

@@ -29,17 +29,22 @@ LABELS = {
 """Words that a line begins with -> their style: the word tells it, the color only finds it."""
 
 
-SAME = "the same question gives the same figures here but for rounding, 1e-9 of them"
+SAME = "the same question gives the same figures here but for rounding, 1e-8 of them"
 DIFFERENT = "the same question may give other figures here; the changelog tells what moved"
 """What to expect of a result of other versions."""
 
 
-def print_json(record: BaseModel | dict[str, Any]) -> None:
-    """One JSON object on stdout and nothing else; it tells the versions that made it."""
+def print_json(record: BaseModel | dict[str, Any], *, listing: bool = False) -> None:
+    """One JSON object on stdout and nothing else; it tells the versions that made it.
+
+    Args:
+        listing: whose keys are what is listed, so that one for the versions would be taken for another.
+    """
     from kplan.provenance import versions
 
     values = record if isinstance(record, dict) else record.model_dump(mode="json")
-    values = values if "versions" in values else values | {"versions": versions()}
+    if not listing and "versions" not in values:
+        values = values | {"versions": versions()}
     sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 

@@ -36,7 +36,8 @@ def policies(ctx: typer.Context, json: o.Json = False) -> int:
                      "needs_future": info.needs_future}
                     for name, info in found
                 ]
-            }
+            },
+            listing=True,
         )  # fmt: skip
         return 0
     rows = [[name, info.summary, ", ".join(info.engines) or f"none: {info.why_not}"] for name, info in found]
