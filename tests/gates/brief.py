@@ -43,6 +43,10 @@ class Brief:
         self.stopped: list[str] = []
         """Node ids of the tests that were stopped."""
 
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Let whole numbers wrap without a word, as compiled ones do: hashes live on it."""
+        config.addinivalue_line("filterwarnings", "ignore:overflow encountered in scalar:RuntimeWarning")
+
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Make the properties brief."""
         for test in {item.obj for item in items if hasattr(getattr(item, "obj", None), "hypothesis")}:

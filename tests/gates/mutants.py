@@ -1,6 +1,6 @@
 """``make mutants``: do the tests notice when latency, acceptance or the scheduler computes something else?
 
-    python -m tests.gates.mutants [--count 200] [--seed 1] [--only PART]
+    python -m tests.gates.mutants [--count 200] [--seed 1] [--only PART] [--tests FOLDER ...]
 
 A seeded draw of mutants (:mod:`tests.gates.sites`). First the tests run once on the untouched code, to learn
 which lines each runs and what it costs; a mutant then meets the tests that run its statement, cheapest first,
@@ -25,14 +25,7 @@ from tests.gates.trees import KILLED, REPOSITORY, SURVIVED, TIMEOUT, Child, copy
 from tests.soak.figures import RUNS, tell
 
 PACKAGES = ("simulator/kplan/latency", "simulator/kplan/acceptance", "simulator/kplan/engine")
-TESTS = (
-    "tests/engine",
-    "tests/latency",
-    "tests/acceptance",
-    "tests/simulate",
-    "tests/policies",
-    "tests/workload",
-)
+TESTS = ("tests/engine", "tests/latency", "tests/acceptance", "tests/simulate")
 WANTED = 0.85
 BUDGET_S = 15.0
 """Processor time of the tests that one mutant meets, as they cost on the untouched code."""
@@ -82,14 +75,14 @@ def within(budget_s: float, cost_s: Mapping[str, float]) -> list[str]:
     return chosen
 
 
-def learn(trees: Sequence[Path]) -> Known:
-    """Run all tests on the untouched code, of every tree its share of the files.
+def learn(trees: Sequence[Path], folders: Sequence[str]) -> Known:
+    """Run the tests of ``folders`` on the untouched code, of every tree its share of the files.
 
     Raises:
         SystemExit: none passed in a tree.
     """
     files = sorted(
-        path.relative_to(trees[0]) for each in TESTS for path in (trees[0] / each).glob("test_*.py")
+        path.relative_to(trees[0]) for each in folders for path in (trees[0] / each).glob("test_*.py")
     )
     children = []
     for number, tree in enumerate(trees):
@@ -232,6 +225,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="of the modules whose path holds this alone")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders whose tests are to notice")
     parser.add_argument("--known", action="store_true", help="go by what an earlier run learnt of the tests")
     chosen = parser.parse_args(arguments)
     folder = RUNS / "mutants"
@@ -242,7 +236,7 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.known:
         known = kept(folder / "known.json")
     else:
-        known = learn(trees)
+        known = learn(trees, chosen.tests)
         keep(folder / "known.json", known)
     print(f"{len(known.cost_s)} tests pass on the untouched code; {len(mutants)} mutants", flush=True)
     for old in folder.glob("*.diff"):
