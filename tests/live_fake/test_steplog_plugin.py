@@ -103,7 +103,7 @@ def test_two_requests_are_logged_as_the_steps_that_they_took(plugin: ModuleType,
             "engine_index": 0,
             "proposer": "draft-model",
             "kv_capacity_tokens": 1600,
-        }  # fmt: skip
+        }
     }
     assert [step["held"] for step in steps] == [0, 32, 36, 15]  # 30 + 2; + 4; + 3 - 24
     assert [step["gap_ms"] for step in steps] == [None, 8.0, 9.0, 7.0]
