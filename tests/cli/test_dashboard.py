@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from kplan.cli.app import run
+from kplan.dashboard.server import bound_socket
 from tests.dashboard.served import ask, command
 
 
@@ -75,6 +76,8 @@ def test_it_serves_with_a_token_and_ends_cleanly(
         assert errors == ""
         with pytest.raises(OSError, match="refused"), socket.create_connection(_address(url)):
             pass
+        with bound_socket(*_address(url)) as again:  # whoever starts it anew gets its port
+            again.listen()
 
 
 def _address(url: str) -> tuple[str, int]:

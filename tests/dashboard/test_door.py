@@ -107,8 +107,7 @@ def test_the_bytes_of_unread_answers_are_bounded(
         for _ in range(3):
             unread.append(_send(stack, port, b"GET /big HTTP/1.1\r\nHost: here\r\n\r\n", window=4096))
             assert unread[-1].recv(1) == b"H"
-        with pytest.raises(ConnectionError):  # dropped with bytes unsent
-            _all(unread[0])
+        assert len(_all(unread[0])) < len(ANSWER)  # dropped before it was all sent
         assert _all(unread[-1]).endswith(b"x" * 1000)
 
 

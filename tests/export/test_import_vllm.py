@@ -249,3 +249,25 @@ def test_a_fixed_k_reads_back_with_its_ranks(proposer: str, k: int, dp: int) -> 
         yaml.safe_load(export.speculative_json or "")
         == yaml.safe_load(export.files["vllm.yaml"])["speculative-config"]
     )
+
+
+@pytest.mark.parametrize(
+    ("quantization", "dtype"),
+    [("fp8", "fp8"), ("AWQ_Marlin", "int4"), ("gptq", "int4"), ("bitsandbytes", None)],
+)
+def test_the_format_that_a_quantization_stands_for(
+    quantization: str, dtype: str | None, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, HEAD + f"quantization: {quantization}\n")
+    assert config.settings.get("quantization") == dtype
+    noted = [text for text in said(config, Severity.NOTE) if "is not simulated" in text]
+    assert noted == (
+        [] if dtype else [f"quantization {quantization} is not simulated: the model's own weights are"]
+    )
+
+
+@pytest.mark.parametrize(("method", "policy"), [("mtp", "fixed:1"), ("deepseek_mtp", "fixed:1")])
+def test_mtp_without_a_k_leaves_one_to_the_checkpoint(method: str, policy: str, tmp_path: Path) -> None:
+    config = config_of(tmp_path, HEAD + f"speculative-config:\n  method: {method}\n")
+    assert config.policy == policy
+    assert any("1 is assumed" in text for text in said(config, Severity.NOTE))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import pytest
@@ -32,11 +32,18 @@ class Brief:
         limit_s: seconds of processor time that a test may take, by its node id.
         examples: the most that a property tries.
         leave_out: whether a test that is stopped is skipped; else it fails.
+        chosen: node ids of the tests to run, in that order; all of them where None.
     """
 
     def __init__(
-        self, limit_s: Callable[[str], float], *, examples: int = EXAMPLES, leave_out: bool = False
+        self,
+        limit_s: Callable[[str], float],
+        *,
+        examples: int = EXAMPLES,
+        leave_out: bool = False,
+        chosen: Sequence[str] | None = None,
     ) -> None:
+        self._chosen = chosen
         self._limit_s = limit_s
         self._examples = examples
         self._leave_out = leave_out
@@ -48,7 +55,10 @@ class Brief:
         config.addinivalue_line("filterwarnings", "ignore:overflow encountered in scalar:RuntimeWarning")
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Make the properties brief."""
+        """Keep what is chosen, and make its properties brief."""
+        if self._chosen is not None:
+            by_id = {item.nodeid: item for item in items}
+            items[:] = [by_id[node] for node in self._chosen if node in by_id]
         for test in {item.obj for item in items if hasattr(getattr(item, "obj", None), "hypothesis")}:
             kept = getattr(test, SETTINGS)
             brief = settings(

@@ -279,6 +279,8 @@ def test_untied_is_assumed_and_noted_where_nothing_is_said(tmp_path: Path) -> No
         ({"model_type": "gpt2"}, ["no gate"]),
         ({"model_type": 7}, ["model_type", "must be text"]),
         ({"layer_types": ["linear_attention", "full_attention"] * 16}, ["linear_attention", "not priced"]),
+        ({"layer_types": "full_attention"}, ["layer_types", "must be a list of texts"]),
+        ({"layer_types": ["full_attention", 7] * 16}, ["layer_types", "must be a list of texts"]),
         ({"full_attention_interval": 4}, ["linear attention", "not priced"]),
         ({"mamba_d_state": 128}, ["state-space", "not priced"]),
         ({"index_topk": 2048}, ["indexer", "not priced"]),
