@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +24,25 @@ def check_readable(what: str, path: Path, most_bytes: int) -> None:
         raise InputError(what, str(path), "is no file", "name a file")
     if size > most_bytes:
         raise InputError(what, str(path), f"has {size:,} bytes; at most {most_bytes:,} are read", "cut it")
+
+
+def read_text(what: str, file: Path | Traversable, most_bytes: int, encoding: str = "utf-8") -> str:
+    """The text of a file of at most ``most_bytes``, or of a resource of an installed package.
+
+    Raises:
+        InputError: it cannot be read, is no file (a pipe, a device), is larger, or is not in that encoding.
+    """
+    if isinstance(file, Path):
+        check_readable(what, file, most_bytes)
+    try:
+        return file.read_bytes().decode(encoding)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(what, str(file), f"cannot be read ({error})", "check the path") from None
+
+
+def most_unpacked(packed_bytes: int) -> int:
+    """Bytes that a packed file may have in memory: real tables shrink to a tenth, bombs to a thousandth."""
+    return max(2**27, 64 * packed_bytes)
 
 
 def check_replaceable(what: str, path: Path) -> None:

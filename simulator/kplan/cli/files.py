@@ -13,7 +13,7 @@ from kplan.config.plan import Plan
 from kplan.config.scenario import check_one_proposer
 from kplan.errors import InputError
 from kplan.export import Exports, export_engines, write_exports
-from kplan.files import check_readable
+from kplan.files import read_text
 from kplan.profiles import load_drafter, load_model
 from kplan.report import render_report
 
@@ -27,12 +27,9 @@ def read_plan(path: Path) -> Plan:
     Raises:
         InputError: not there, truncated, another schema version, or what ``kplan simulate`` printed.
     """
-    check_readable("plan", path, MOST_BYTES)
+    text = read_text("plan", path, MOST_BYTES)
     try:
-        text = path.read_text(encoding="utf-8")
         plan = Plan.model_validate_json(text)
-    except (OSError, UnicodeDecodeError) as err:
-        raise InputError("plan", str(path), f"cannot be read ({err})", "check the path") from None
     except ValidationError as err:
         if _is_of_simulate(text):
             raise InputError(
@@ -51,7 +48,7 @@ def _is_of_simulate(text: str) -> bool:
     """Whether the text is what ``kplan simulate --json`` prints."""
     try:
         record = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(record, dict) and record.keys() >= {"name", "tpot_ms", "mean_k", "k_share"}
 

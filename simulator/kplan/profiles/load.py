@@ -14,7 +14,8 @@ import yaml
 from pydantic import ValidationError
 
 from kplan.errors import InputError
-from kplan.plainyaml import load_yaml
+from kplan.files import read_text
+from kplan.plainyaml import MOST_BYTES, load_yaml
 from kplan.profiles import convert, schema, schema_calibration
 from kplan.profiles.borrow import borrow
 from kplan.profiles.calibration import Calibration
@@ -122,9 +123,7 @@ def _load(kind: str, name_or_path: str | Path, cls: type[File]) -> File:
 def parse(kind: str, file: Traversable | Path, cls: type[File]) -> File:
     """The validated record of one profile file. Raises InputError naming the first key at fault."""
     try:
-        return cls.model_validate(load_yaml(file.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{kind} profile", str(file), f"cannot be read ({error})", "check it") from error
+        return cls.model_validate(load_yaml(read_text(f"{kind} profile", file, MOST_BYTES)))
     except yaml.YAMLError as error:
         raise InputError(f"{kind} profile", str(file), "is not valid YAML", str(error)) from error
     except ValidationError as error:

@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
 from kplan.errors import InputError
-from kplan.files import replacing, write_text
+from kplan.files import read_text, replacing, write_text
 from kplan.search.board_rows import Board, Row, Standing, Told, record
 
+MOST_BYTES = 2**26
+"""Largest leaderboard.json that is read; a row takes 1 kB."""
 FILES = "leaderboard.parquet", "leaderboard.json", "leaderboard.html"
 _INTERVALS = ("ci95", "oracle_share_ci95", "regret_ci95")
 _TYPES: dict[str, Any] = {
@@ -70,11 +72,9 @@ def read(path: Path) -> Told:
         InputError: not there, cut short, or not a leaderboard of this release.
     """
     fix = "write it anew with kplan leaderboard --out"
+    text = read_text("leaderboard", path, MOST_BYTES)
     try:
-        text = path.read_text(encoding="utf-8")
         found = _File.model_validate_json(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("leaderboard", str(path), f"cannot be read ({error})", "check the path") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the file"

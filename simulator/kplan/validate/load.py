@@ -12,7 +12,8 @@ import yaml
 from pydantic import ValidationError
 
 from kplan.errors import InputError
-from kplan.plainyaml import load_yaml
+from kplan.files import read_text
+from kplan.plainyaml import MOST_BYTES, load_yaml
 from kplan.validate.groups import shipped_groups
 from kplan.validate.table import PublishedTable
 
@@ -73,9 +74,7 @@ def _folder() -> Traversable:
 
 def _parse(file: Traversable | Path) -> PublishedTable:
     try:
-        return PublishedTable.model_validate(load_yaml(file.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("table", str(file), f"cannot be read ({error})", "check the path") from error
+        return PublishedTable.model_validate(load_yaml(read_text("table", file, MOST_BYTES)))
     except yaml.YAMLError as error:
         raise InputError("table", str(file), f"is not YAML: {error}"[:200], "mend that line") from error
     except ValidationError as error:

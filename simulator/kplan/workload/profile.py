@@ -15,7 +15,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kplan.errors import InputError
-from kplan.plainyaml import load_yaml
+from kplan.files import read_text
+from kplan.plainyaml import MOST_BYTES, load_yaml
 from kplan.provenance import Kind, Provenance
 from kplan.workload.lengths import Lengths
 from kplan.workload.workload import Workload
@@ -161,9 +162,7 @@ def _shipped() -> Iterator[Traversable]:
 
 def _parse(file: Traversable | Path) -> _WorkloadFile:
     try:
-        return _WorkloadFile.model_validate(load_yaml(file.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("workload", str(file), f"cannot be read ({error})") from error
+        return _WorkloadFile.model_validate(load_yaml(read_text("workload", file, MOST_BYTES)))
     except yaml.YAMLError as error:
         raise InputError("workload", str(file), f"not YAML ({error})"[:200], "mend that line") from error
     except ValidationError as error:
