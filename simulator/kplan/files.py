@@ -40,6 +40,12 @@ def read_text(what: str, file: Path | Traversable, most_bytes: int, encoding: st
         raise InputError(what, str(file), f"cannot be read ({error})", "check the path") from None
 
 
+def check_file_name(what: str, name: str) -> None:
+    """Raise InputError unless ``name`` is that of a file in a folder: what a file says may be a path."""
+    if not name or name in (".", "..") or not name.isprintable() or any(c in name for c in "/\\:"):
+        raise InputError(what, name, "a file is named by it", "give a name without / and \\")
+
+
 def most_unpacked(packed_bytes: int) -> int:
     """Bytes that a packed file may have in memory: real tables shrink to a tenth, bombs to a thousandth."""
     return max(2**27, 64 * packed_bytes)

@@ -10,12 +10,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kplan.errors import InputError
-from kplan.files import most_unpacked
+from kplan.files import check_readable, most_unpacked
 
+MOST_BYTES = 2**36
+"""Largest file that is read: what is asked for of it is in memory at once."""
 _TEXTS = "BYTE_ARRAY"
 _FREE = frozenset({"DELTA_BYTE_ARRAY"})
 """Encodings of texts in which each takes bytes from the one before, so that a few make any length."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, _TEXTS: 8}
+_OF_PANDAS = b"pandas"
+"""Metadata that to_pandas would trust."""
 _FIX = "it may be truncated: copy it again"
 
 
@@ -33,6 +37,8 @@ class Parquet:
 
     def __init__(self, what: str, source: Path | pa.Buffer, name: str) -> None:
         self._what, self._name, self._source = what, name, source
+        if isinstance(source, Path):
+            check_readable(what, source, MOST_BYTES)
         try:
             self._file = self._opened(())
             self.schema: pa.Schema = self._file.schema_arrow
@@ -101,7 +107,8 @@ class Parquet:
                 else column.cast(wanted[at].type)
             )
             table = table.set_column(at, wanted[at], plain)
-        return table.replace_schema_metadata(self.schema.metadata)
+        metadata = {key: told for key, told in (self.schema.metadata or {}).items() if key != _OF_PANDAS}
+        return table.replace_schema_metadata(metadata)
 
     def _bound(self, needed: int) -> None:
         if needed > self._most_bytes:

@@ -40,7 +40,7 @@ def load_reference(path: Path, dataset: str | None = None) -> TraceSet:
     Raises:
         InputError: one line with file, row and column; an unknown ``dataset`` names those the file has.
     """
-    frame = read_parquet("trace file", path).to_pandas(ignore_metadata=True)
+    frame = read_parquet("trace file", path).to_pandas()
     names = sorted(map(str, frame["dataset"].unique()))
     if dataset is not None:
         if dataset not in names:

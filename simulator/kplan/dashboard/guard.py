@@ -15,7 +15,7 @@ from flask import Flask, Request, Response, redirect, request
 from kplan.errors import InputError
 
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
-ANY = frozenset(("0.0.0.0", "::"))
+ANY = frozenset(("0.0.0.0", "::"))  # noqa: S104 - compared with
 SHORTEST_TOKEN = 16
 LARGEST_BODY = 65_536
 """Bytes of a request that are read."""

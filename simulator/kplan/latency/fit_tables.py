@@ -156,11 +156,15 @@ def gemm_rows(path: Path, dtype: Dtype = Dtype.BF16) -> GemmRows | None:
     """
     table = _read(path, ("gemm_dtype", "m", "n", "k", "latency_ms"))
     used = table[table["gemm_dtype"] == NAMES[dtype]]
+    if used.empty:
+        return None
+    sides = pd.DataFrame({name: _positive(path, used, name) for name in ("m", "n", "k")}, index=used.index)
     if "matrix" not in table:
         low, high = MATRIX_RANGE
-        used = used[used["n"].between(low, high) & used["k"].between(low, high)]
+        used = used[sides["n"].between(low, high) & sides["k"].between(low, high)]
     if dtype is Dtype.FP8:
-        used = used[(used["m"] < ALIGNED) | (used["m"] % ALIGNED == 0)]
+        rows = sides.loc[used.index, "m"]
+        used = used[(rows < ALIGNED) | (rows % ALIGNED == 0)]
     if used.empty:
         return None
     m, n, k, latency = (_positive(path, used, name) for name in ("m", "n", "k", "latency_ms"))
@@ -267,11 +271,7 @@ def _attention(path: Path, dtype: Dtype) -> AttentionRows | None:
 
 def _read(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     """The table; InputError when it cannot be read (empty, cut off) or lacks a column."""
-    table = (
-        read_parquet("kernel table", path).to_pandas(ignore_metadata=True)
-        if path.suffix == ".parquet"
-        else _csv(path)
-    )
+    table = read_parquet("kernel table", path).to_pandas() if path.suffix == ".parquet" else _csv(path)
     missing = [name for name in columns if name not in table]
     if missing:
         raise InputError(

@@ -20,6 +20,7 @@ import pyarrow.json
 from kplan.errors import InputError
 from kplan.files import check_readable, most_unpacked
 from kplan.plainparquet import Parquet
+from kplan.workload.log_json import check_json
 
 MOST_BYTES = 2**33
 """Largest log that is read; the largest public one has 1.5 GB."""
@@ -131,6 +132,7 @@ def _json(data: bytes, name: str) -> LogFile:
         data.decode("utf-8")  # Arrow lets other bytes pass
     except UnicodeDecodeError as error:
         raise InputError(name, f"byte {error.start + 1}", "text in UTF-8 is needed", "save it so") from error
+    check_json(data, name)
     try:
         table = pyarrow.json.read_json(
             pa.BufferReader(data), read_options=pyarrow.json.ReadOptions(block_size=min(len(data), MAX_BLOCK))

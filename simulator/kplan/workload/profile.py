@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kplan.errors import InputError
 from kplan.files import read_text
@@ -64,6 +64,17 @@ class _Lengths(_Entry):
         return self
 
 
+def _beside(file: str) -> str:
+    """A file that stands beside the profile, or below: a profile of others leads nowhere else."""
+    path = PurePosixPath(file)
+    if not file or path.is_absolute() or ".." in path.parts or "\\" in file or "\0" in file:
+        raise ValueError(f"{file!r} is not the name of a file beside the profile")
+    return file
+
+
+_File = Annotated[str, AfterValidator(_beside)]
+
+
 class _WorkloadFile(_Entry):
     """workloads/NAME.yaml"""
 
@@ -71,8 +82,8 @@ class _WorkloadFile(_Entry):
     summary: str
     target: str = ""
     lengths: _Lengths
-    models: Annotated[dict[str, str], Field(min_length=1)]
-    pairs: dict[str, str] = {}
+    models: Annotated[dict[str, _File], Field(min_length=1)]
+    pairs: dict[str, _File] = {}
     missing: dict[str, str] = {}
     provenance: _Source
 
