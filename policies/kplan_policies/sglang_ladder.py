@@ -34,6 +34,7 @@ SHARED_DEFAULTS: Final[Mapping[str, float]] = {
 """What a slot uses where neither it nor the top level of the file says otherwise (SGLang 0.5.23)."""
 
 _BIG = 1e6
+_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,10 @@ def load_ladder(path: Path) -> dict[str, Any]:
         ValueError: it cannot be read, is not JSON, or has a key twice.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe waits, a device never ends
+            raise ValueError(f"the adaptive config {path} is no file")
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"the adaptive config {path} has more than {_MOST_BYTES:,} bytes")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"the adaptive config {path} cannot be read: {error}") from error
@@ -94,6 +99,8 @@ def parse_ladder(text: str, where: str = "the adaptive config") -> dict[str, Any
         ladder = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise ValueError(f"{where} is not JSON: {error}") from error
+    except RecursionError:
+        raise ValueError(f"{where} nests too deeply") from None
     if not isinstance(ladder, dict):
         raise ValueError(f"{where} must be a JSON object, not {type(ladder).__name__}")  # noqa: TRY004 - input
     return ladder

@@ -8,7 +8,7 @@ traceback.
 from __future__ import annotations
 
 _MOST_CHARACTERS = 400
-"""Of a value, and of what is said of it: a server or a file may hold a line without end."""
+"""Of each part of a message: a server or a file may hold a line without end."""
 
 
 class KplanError(Exception):
@@ -27,9 +27,8 @@ class InputError(KplanError):
         self.what, self.value, self.bound, self.fix = what, value, bound, fix
 
     def __str__(self) -> str:
-        shown = repr(self.value) if isinstance(self.value, str) else str(self.value)
-        text = f"{self.what}: got {_cut(shown)}, {_cut(self.bound)}"
-        return _one_line(f"{text}; {self.fix}" if self.fix else text)
+        text = f"{_cut(self.what)}: got {_cut(_shown(self.value))}, {_cut(self.bound)}"
+        return _one_line(f"{text}; {_cut(self.fix)}" if self.fix else text)
 
 
 class InfeasibleError(KplanError):
@@ -51,9 +50,18 @@ class StoppedError(KplanError):
         return _one_line(self.words)
 
 
+def _shown(value: object) -> str:
+    try:
+        return repr(value) if isinstance(value, str) else str(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, lists in lists without end
+        return f"a value ({type(value).__name__}) that is too long to show"
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """One line that any terminal shows as it stands: what a file says may hold commands to it."""
+    line = " ".join(text.split())
+    return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)

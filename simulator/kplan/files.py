@@ -19,6 +19,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -59,6 +60,31 @@ def check_not_cut(what: str, path: Path) -> None:
     if not os.path.lexists(path) and _left_beside(path):
         fix = "give the command that writes it again"
         raise InputError(what, str(path), "was cut short while it was written, or is being written", fix)
+
+
+def read_text(what: str, file: Path | Traversable, most_bytes: int, encoding: str = "utf-8") -> str:
+    """The text of a file of at most ``most_bytes``, or of a resource of an installed package.
+
+    Raises:
+        InputError: it cannot be read, is no file (a pipe, a device), is larger, or is not in that encoding.
+    """
+    if isinstance(file, Path):
+        check_readable(what, file, most_bytes)
+    try:
+        return file.read_bytes().decode(encoding)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(what, str(file), f"cannot be read ({error})", "check the path") from None
+
+
+def check_file_name(what: str, name: str) -> None:
+    """Raise InputError unless ``name`` is that of a file in a folder: what a file says may be a path."""
+    if not name or name in (".", "..") or not name.isprintable() or any(c in name for c in "/\\:"):
+        raise InputError(what, name, "a file is named by it", "give a name without / and \\")
+
+
+def most_unpacked(packed_bytes: int) -> int:
+    """Bytes that a packed file may have in memory: real tables shrink to a tenth, bombs to a thousandth."""
+    return max(2**27, 64 * packed_bytes)
 
 
 def check_replaceable(what: str, path: Path) -> None:

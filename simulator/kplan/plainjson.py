@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from kplan.errors import InputError
+from kplan.files import check_readable
 from kplan.formats import KEY, Format
 
 MOST_TEXT = 64 * 2**20
@@ -45,6 +47,8 @@ def read_record(file: TextFile, kind: type[Record], of: Format) -> Record:
     """
     what, fix = of.name, of.renew
     try:
+        if isinstance(file, Path):
+            check_readable(what, file, MOST_TEXT)
         text = file.read_text(encoding="utf-8")
         if len(text) > MOST_TEXT:
             raise InputError(what, str(file), f"holds more than {MOST_TEXT:,} characters", fix)

@@ -86,6 +86,28 @@ def parse_policy(text: str) -> PolicySpec:
     return _spec(text, found.base, found.cls, found.arg, registered=found.registered)
 
 
+def refuse_code(text: str, where: str) -> None:
+    """Refuse a policy that is code of a file or a module, where a file that may be another's names it.
+
+    Args:
+        where: what names it, for the message.
+
+    Raises:
+        InputError: it is no policy that is registered.
+    """
+    if names_code(text):
+        bound = "is code, which only --policy and --family may name"
+        raise InputError(f"policy of {where}", text, bound, "read that code, then name it there")
+
+
+def names_code(text: str) -> bool:
+    """Whether a policy text names a class of a file or of a module, and none that is registered."""
+    name = text.strip().partition(":")[0]
+    match = _CLASS.fullmatch(text.strip())
+    known = any(point.name == name for point in _entry_points())
+    return not known and match is not None and _is_place(match["place"])
+
+
 def policy_class(text: str) -> tuple[str, type[Policy]]:
     """The name or ``place:Class`` that stands before the arguments of a policy text, and the class.
 
@@ -114,7 +136,7 @@ def _find(text: str) -> _Found:
     if entry is not None:
         return _Found(name, _load(text, entry.value), arg if colon else None, registered=True)
     match = _CLASS.fullmatch(text.strip())
-    if match is None or not _is_place(match["place"]):
+    if match is None or not names_code(text):
         raise _unknown(text, name)
     base = f"{match['place']}:{match['cls']}"
     return _Found(base, _load(text, base), match["arg"], registered=False)
@@ -185,7 +207,7 @@ def _module_of_file(path: Path) -> types.ModuleType:
     module.__file__ = str(path)
     sys.modules[name] = module  # dataclasses look their module up while the class is made
     try:
-        exec(compile(source, str(path), "exec"), module.__dict__)
+        exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102 - asked for by --policy
     except BaseException:
         del sys.modules[name]
         raise

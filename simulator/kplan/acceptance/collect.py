@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kplan.acceptance.columns import pack
+from kplan.acceptance.columns import pack, request_names
 from kplan.acceptance.figures import AcceptanceFigures, FiguresKind
 from kplan.acceptance.placing import Ints, Steps
 from kplan.acceptance.trace import MAX_K, TraceSet
 from kplan.errors import InputError
+from kplan.files import most_unpacked
 from kplan.provenance import Kind, Provenance
 
 LOOKUPS = ("ngram", "suffix")
@@ -44,15 +45,20 @@ class ImportOptions:
 
 
 class StepCollector:
-    """Collects requests of one proposer: two bytes a position are kept, and a pooled histogram."""
+    """Collects requests of one proposer: two bytes a position are kept, and a pooled histogram.
 
-    def __init__(self, proposer: str, options: ImportOptions) -> None:
+    Args:
+        file_bytes: size of the recording, which bounds the positions that it may speak of.
+    """
+
+    def __init__(self, proposer: str, options: ImportOptions, file_bytes: int) -> None:
         self.proposer = proposer
         self.options = options
         self.without = 0
         """Rows left out because they carry no acceptance at all; counted by the caller."""
         self._ids: list[str] = []
         self._prompt_len: list[int] = []
+        self._positions, self._most_positions = 0, most_unpacked(file_bytes) // 2
         self._acc: list[NDArray[np.uint8]] = []
         self._seen: list[NDArray[np.uint8]] = []
         self._histogram = np.zeros(MAX_K + 1, np.int64)
@@ -62,7 +68,15 @@ class StepCollector:
         self._unplaced = self._clipped = self._undrafted = self._guessed = 0
 
     def add_row(self, request_id: str, prompt_len: int, output_len: int, steps: Steps | None) -> None:
-        """Append a request; ``steps`` None: nothing is known of where its steps stood."""
+        """Append a request; ``steps`` None: nothing is known of where its steps stood.
+
+        Raises:
+            InputError: the outputs are longer than a file of its size speaks of.
+        """
+        self._positions += output_len
+        if self._positions > self._most_positions:
+            bound = f"outputs of {self._most_positions:,} tokens in all are read of a file of this size"
+            raise InputError(f"output of request {request_id}", output_len, bound, "mend the length")
         acc, seen = np.ones(output_len, np.uint8), np.zeros(output_len, np.uint8)
         if steps is None:
             self._unplaced += 1
@@ -120,7 +134,7 @@ class StepCollector:
         trace = pack(self._acc, offered, everyone, self._recorded_k(), self._seen)
         known = sum(int(np.count_nonzero(row)) for row in self._seen)
         return TraceSet(
-            request_id=np.array(self._ids, dtype=np.str_),
+            request_id=request_names(self._ids, source),
             prompt_len=np.array(self._prompt_len, np.int32),
             proposers={self.proposer: trace},
             provenance=Provenance(Kind.MEASURED, source, "steps that a server took"),

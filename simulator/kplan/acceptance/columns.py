@@ -67,6 +67,19 @@ def acceptance(values: object, where: Row, column: str, recorded_k: int) -> NDAr
     return acc
 
 
+MOST_ID_BYTES = 2**29
+"""Of the names of requests: an array of texts takes the longest one's length for each."""
+
+
+def request_names(names: Sequence[str], file: str) -> NDArray[np.str_]:
+    """(n,) names of requests. Raises InputError for one so long that all of them together do not fit."""
+    longest = max(range(len(names)), key=lambda row: len(names[row]), default=0)
+    if names and len(names) * 4 * max(len(names[longest]), 1) > MOST_ID_BYTES:
+        bound = f"{MOST_ID_BYTES // (4 * len(names)):,} characters each fit for {len(names):,} requests"
+        raise InputError(Row(file, longest + 1).at("request_id"), names[longest][:40], bound, "shorten it")
+    return np.array(names, dtype=np.str_)
+
+
 class TraceBuilder:
     """Collects the rows of one proposer. Rows are clipped at the end of their output, and that is counted."""
 

@@ -41,7 +41,7 @@ def load_csv(path: Path, options: ImportOptions, progress: Progress = silent) ->
             is no such integer, steps that overlap or run backwards, lengths that change within a request, or
             a request whose rows do not stand together.
     """
-    collector = StepCollector(options.needed_proposer("a CSV of steps"), options)
+    collector = StepCollector(options.needed_proposer("a CSV of steps"), options, path.stat().st_size)
     done: set[str] = set()
     for name, group in groupby(_rows(path, progress), key=lambda row: row[1]):
         rows = list(group)

@@ -88,7 +88,7 @@ def load_aiperf(
 def _load(
     path: Path, options: ImportOptions, progress: Progress, read: Reader, what: str
 ) -> TraceSet | AcceptanceFigures:
-    collector = StepCollector(options.needed_proposer(what), options)
+    collector = StepCollector(options.needed_proposer(what), options, path.stat().st_size)
     for where, record in records(path, progress):
         served = read(record, where, options)
         if served is None:
@@ -209,7 +209,11 @@ def _acceptance(
     """The fields that vLLM and aiperf share: a histogram, counts, and the steps where they are listed."""
     if not isinstance(told, dict):
         raise InputError(where.at(path), str(told)[:60], "an object is needed")
-    most = 0 if told.get("num_spec_tokens") is None else count(record, f"{path}.num_spec_tokens", where, 1)
+    most = (
+        0
+        if told.get("num_spec_tokens") is None
+        else count(record, f"{path}.num_spec_tokens", where, 1, MAX_K)
+    )
     column = f"{path}.acceptance_histogram"
     histogram = histogram_of(value(record, column, where), where, column, most or MAX_K)
     drafts = count(record, f"{path}.num_draft_tokens", where, 0)

@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from kplan.acceptance.collect import ImportOptions
 from kplan.acceptance.columns import Row
 from kplan.acceptance.figures import AcceptanceFigures, load_figures
@@ -24,6 +21,7 @@ from kplan.acceptance.store import METADATA_KEY, load_own
 from kplan.acceptance.trace import TraceSet
 from kplan.config.shipped import shipped_traces, trace_path
 from kplan.errors import InputError
+from kplan.plainparquet import Parquet
 
 _PARQUET_MAGIC = b"PAR1"
 _HEAD_BYTES = 4096
@@ -89,6 +87,8 @@ def load_acceptance(
 
 def _head(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file():
+            raise InputError("trace file", str(path), "is no file", "name a file")
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError as error:
@@ -158,13 +158,7 @@ def _refuse(options: ImportOptions) -> None:
 
 
 def _load_parquet(path: Path, dataset: str | None) -> TraceSet:
-    try:
-        schema = pq.read_schema(path)
-    except (OSError, pa.ArrowException) as error:
-        fix = "the file may be truncated: copy or import it again"
-        raise InputError(
-            "trace file", str(path), f"not a readable parquet file ({error})"[:200], fix
-        ) from error
+    schema = Parquet("trace file", path, str(path)).schema
     if METADATA_KEY in (schema.metadata or {}):
         return load_own(path, dataset)
     if set(schema.names) >= COLUMNS:

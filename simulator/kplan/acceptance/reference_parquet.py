@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kplan.acceptance.columns import Row, TraceBuilder, acceptance, integers
+from kplan.acceptance.columns import Row, TraceBuilder, acceptance, integers, request_names
 from kplan.acceptance.heads import RECORDED_HEAD, with_aliases
-from kplan.acceptance.store import read_table
 from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
+from kplan.plainparquet import read_parquet
 from kplan.provenance import Kind, Provenance
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def load_reference(path: Path, dataset: str | None = None) -> TraceSet:
     Raises:
         InputError: one line with file, row and column; an unknown ``dataset`` names those the file has.
     """
-    frame = read_table(path).to_pandas()
+    frame = read_parquet("trace file", path).to_pandas()
     names = sorted(map(str, frame["dataset"].unique()))
     if dataset is not None:
         if dataset not in names:
@@ -70,8 +70,10 @@ def load_reference(path: Path, dataset: str | None = None) -> TraceSet:
     if loopy.any():
         notes.append(f"{int(loopy.sum())} rows degenerate into repetition (loopy)")
     ids = frame["request_id"].astype(str)
+    if not dataset:
+        ids = frame["dataset"].astype(str) + "/" + ids
     return TraceSet(
-        request_id=np.array(ids if dataset else frame["dataset"].astype(str) + "/" + ids, dtype=np.str_),
+        request_id=request_names(list(ids), path.name),
         prompt_len=_lengths(frame, "prompt_len", path).astype(np.int32),
         proposers=proposers,
         provenance=Provenance(

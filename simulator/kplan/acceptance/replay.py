@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kplan.acceptance.columns import pack
+from kplan.acceptance.columns import pack, request_names
 from kplan.acceptance.loops import is_loopy
 from kplan.acceptance.ngram import check_ngram, replay_ngram
 from kplan.acceptance.suffix import SuffixReplay, SuffixRule
@@ -97,7 +97,7 @@ def replay_requests(
         notes.append(f"{int(loopy.sum())} rows degenerate into repetition (loopy)")
     name = "ngram" if isinstance(rule, NgramRule) else "suffix"
     return TraceSet(
-        request_id=np.array(requests.request_id, dtype=np.str_),
+        request_id=request_names(requests.request_id, requests.source),
         prompt_len=np.array([len(prompt) for prompt in requests.prompts], np.int32),
         proposers={name: pack(acc, drafted, np.ones(len(acc), np.bool_), rule.k)},
         provenance=Provenance(Kind.MEASURED, requests.source, f"replayed over token ids: {rule}"),

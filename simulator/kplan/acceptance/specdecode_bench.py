@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kplan.acceptance.columns import Row, TraceBuilder, acceptance, integers
+from kplan.acceptance.columns import Row, TraceBuilder, acceptance, integers, request_names
 from kplan.acceptance.heads import RECORDED_HEAD, with_aliases
 from kplan.acceptance.jsonl import Progress, records, silent
 from kplan.acceptance.loops import is_loopy
@@ -82,7 +82,7 @@ def load_jsonl(path: Path, progress: Progress = silent) -> TraceSet:
         proposers[RECORDED_HEAD] = eagle.build()
     proposers, alias_notes = with_aliases(proposers)
     return TraceSet(
-        request_id=np.array(ids, dtype=np.str_),
+        request_id=request_names(ids, path.name),
         prompt_len=np.array(prompt_len, np.int32),
         proposers=proposers,
         provenance=Provenance(

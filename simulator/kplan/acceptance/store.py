@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kplan.acceptance.columns import Row
+from kplan.acceptance.columns import Row, request_names
 from kplan.acceptance.trace import MAX_K, ProposerTrace, TraceSet
 from kplan.errors import InputError
 from kplan.files import replacing
 from kplan.formats import KEY, TRACES
+from kplan.plainparquet import read_parquet
 from kplan.provenance import Kind, Provenance, versions
 
 METADATA_KEY = b"kplan.traces"
@@ -106,7 +107,7 @@ def load_own(path: Path, dataset: str | None = None) -> TraceSet:
             of another type, a null, an empty array, an acceptance of 0, above the recorded K + 1 or past the
             output; an unknown ``dataset``.
     """
-    table = read_table(path)
+    table = read_parquet("trace file", path)
     meta = _meta(table, path)
     if dataset is not None:
         table = _only(table, dataset, path)
@@ -129,7 +130,7 @@ def load_own(path: Path, dataset: str | None = None) -> TraceSet:
             )
         proposers[alias] = proposers[name]
     return TraceSet(
-        request_id=np.array(_flat(table, "request_id", pa.string(), path).tolist(), dtype=np.str_),
+        request_id=request_names(_flat(table, "request_id", pa.string(), path).tolist(), path.name),
         prompt_len=prompt_len,
         proposers=proposers,
         provenance=Provenance(meta.kind, meta.source, meta.note),
@@ -147,15 +148,6 @@ def _only(table: pa.Table, dataset: str, path: Path) -> pa.Table:
     if dataset not in labels:
         raise InputError("dataset", dataset, f"{path.name} has {', '.join(sorted(set(labels)))}"[:300])
     return table.filter(pa.array(labels == dataset))
-
-
-def read_table(path: Path) -> pa.Table:
-    """Read a parquet file, or say in one line why not."""
-    try:
-        return pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        bound, fix = f"not a readable parquet file ({error})", "it may be truncated: copy or import it again"
-        raise InputError("trace file", str(path), bound[:200], fix) from error
 
 
 def _split_aliases(traces: TraceSet) -> tuple[dict[str, ProposerTrace], dict[str, str]]:

@@ -13,7 +13,7 @@ import typer
 from kplan.cli import options as o
 from kplan.errors import InputError
 
-TOKEN_ENV = "KPLAN_DASHBOARD_TOKEN"
+TOKEN_ENV = "KPLAN_DASHBOARD_TOKEN"  # noqa: S105 (a name)
 
 
 def dashboard(

@@ -15,7 +15,7 @@ from kplan.config.plan import Plan
 from kplan.config.scenario import check_one_proposer
 from kplan.errors import InputError
 from kplan.export import Exports, export_engines, write_exports
-from kplan.files import check_readable
+from kplan.files import read_text
 from kplan.formats import PLAN
 from kplan.plainjson import check_version
 from kplan.profiles import load_drafter, load_model
@@ -31,13 +31,10 @@ def read_plan(path: Path) -> Plan:
     Raises:
         InputError: not there, truncated, another schema version, or what ``kplan simulate`` printed.
     """
-    check_readable("plan", path, MOST_BYTES)
+    text = read_text("plan", path, MOST_BYTES)
     try:
-        text = path.read_text(encoding="utf-8")
         check_version(text, PLAN, path)
         plan = Plan.model_validate_json(text)
-    except (OSError, UnicodeDecodeError) as err:
-        raise InputError("plan", str(path), f"cannot be read ({err})", "check the path") from None
     except ValidationError as err:
         if _is_of_simulate(text):
             raise InputError(
@@ -57,7 +54,7 @@ def _is_of_simulate(text: str) -> bool:
     """Whether the text is what ``kplan simulate --json`` prints."""
     try:
         record = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(record, dict) and record.keys() >= {"name", "tpot_ms", "mean_k", "k_share"}
 

@@ -235,6 +235,7 @@ def scenario_of(file: Path | None, flags: dict[str, Any], defaults: dict[str, An
     """
     from kplan.config.scenario import Scenario, load_scenario, make_scenario
     from kplan.errors import InputError
+    from kplan.registry import refuse_code
 
     given = {key: value for key, value in flags.items() if value is not None and key in Scenario.model_fields}
     if "replicas" in given:
@@ -251,7 +252,10 @@ def scenario_of(file: Path | None, flags: dict[str, Any], defaults: dict[str, An
         return make_scenario(defaults | given, "kplan")
     if not file.exists():
         raise InputError("scenario file", str(file), "does not exist", "check the path")
-    return load_scenario(file, given, defaults)
+    scenario = load_scenario(file, given, defaults)
+    if "policy" not in given:
+        refuse_code(scenario.policy, str(file))
+    return scenario
 
 
 def pairs(text: str) -> dict[str, str]:

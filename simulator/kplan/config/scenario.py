@@ -11,8 +11,9 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from kplan.config.record import Record
 from kplan.config.shipped import trace_path
 from kplan.errors import InputError
+from kplan.files import read_text
 from kplan.formats import SCENARIO
-from kplan.plainyaml import load_yaml
+from kplan.plainyaml import MOST_BYTES, load_yaml
 
 MIN_QPS, MAX_QPS = 1e-6, 100_000.0
 MIN_BURSTINESS, MAX_BURSTINESS = 1e-3, 1e6
@@ -235,10 +236,7 @@ def load_scenario(path: Path, overrides: dict[str, Any], defaults: dict[str, Any
     Raises:
         InputError: no such file, not a mapping, or a fault as in :func:`make_scenario`.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as err:
-        raise InputError("scenario file", str(path), f"cannot be read ({err})", "check the path") from None
+    text = read_text("scenario file", path, MOST_BYTES)
     try:
         values = load_yaml(text)
     except yaml.YAMLError as err:

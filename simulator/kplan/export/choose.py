@@ -10,7 +10,7 @@ from kplan.config.plan import Plan, PolicyResult
 from kplan.errors import InputError
 from kplan.export.table import KRange, check_table, compress
 from kplan.policy import Policy, TablePolicy
-from kplan.registry import parse_policy
+from kplan.registry import names_code, parse_policy, refuse_code
 
 ContextRange = tuple[int, int | None, int, int | None, int]
 """Batch from, to (None: no end), mean context from, to, and K."""
@@ -150,6 +150,7 @@ def _answer_rule(plan: Plan) -> Rule:
         if not 0 <= answer.k <= question.max_k:
             raise InputError("K", answer.k, f"must be 0..{question.max_k} (max_k of the plan)", "plan again")
         return Rule(answer.policy, Table((KRange(1, question.max_num_seqs, answer.k),)))
+    refuse_code(answer.policy, "the plan")
     spec = parse_policy(answer.policy)
     policy = spec.build()
     if isinstance(policy, ContextPolicy):
@@ -179,6 +180,8 @@ def _at_mean_context(plan: Plan, policy: ContextPolicy) -> Rule:
 
 
 def _rule(text: str, max_num_seqs: int) -> Rule:
+    if names_code(text):  # of the plan, which may be another's: not run, and no engine could
+        return Rule(text, None)
     spec = parse_policy(text)
     if not spec.exportable:
         return Rule(text, None)

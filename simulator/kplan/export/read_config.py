@@ -19,11 +19,11 @@ from kplan.export.current import CurrentConfig
 from kplan.export.engines import SGLANG, VLLM
 from kplan.export.read_sglang import read_sglang
 from kplan.export.read_vllm import read_vllm
-from kplan.files import check_readable
-from kplan.plainyaml import load_yaml
+from kplan.files import read_text
+from kplan.plainyaml import MOST_BYTES, load_yaml
 
 MAX_BYTES = 1_000_000
-"""Largest config file or command line that is read."""
+"""Longest command line that is read."""
 
 _SHORT = {
     "-tp": "tensor-parallel-size",
@@ -114,11 +114,7 @@ def source_of_command(command: str, engine: str | None) -> Source:
 def _yaml(path: Path) -> dict[str, Any]:
     if path.suffix not in (".yaml", ".yml"):
         raise InputError("config", str(path), "engines read .yaml and .yml alone", "rename it")
-    check_readable("config", path, MAX_BYTES)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("config", str(path), f"cannot be read ({error})", "check the path") from None
+    text = read_text("config", path, MOST_BYTES)
     try:
         values = load_yaml(text)
     except yaml.YAMLError as error:

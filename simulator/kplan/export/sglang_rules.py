@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kplan.errors import InputError
 from kplan.export.current import MAX_BATCH, Flags, Severity
 from kplan.export.engines import SGLANG
 from kplan.export.ladder import RANGES, SHIPPED, problems, slots_of
 from kplan.export.sglang import padded
 from kplan.export.table import KRange, compress, lookup, table_text
+from kplan.files import read_text
 
 ALGORITHMS = frozenset(
     ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "DSPARK", "UNO", "FROZEN_KV_MTP")
@@ -73,10 +75,9 @@ def read_ladder(flags: Flags) -> Mapping[str, Any] | None:
         return None
     path = flags.folder / named
     try:
-        text = path.read_text(encoding="utf-8") if path.stat().st_size <= MAX_LADDER_BYTES else "too large"
-        ladder = json.loads(text)
-    except OSError as error:
-        flags.say(Severity.REFUSED, f"the adaptive JSON {named} cannot be read ({error.strerror})")
+        ladder = json.loads(read_text("the adaptive JSON", path, MAX_LADDER_BYTES))
+    except InputError as error:
+        flags.say(Severity.REFUSED, f"the adaptive JSON {named[:200]} {error.bound}")
         return None
     except (ValueError, RecursionError):
         flags.say(Severity.REFUSED, f"{named} is no JSON")

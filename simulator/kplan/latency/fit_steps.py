@@ -28,12 +28,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kplan.errors import InputError
+from kplan.files import check_readable
 from kplan.formats import KEY, STEP_LOG
 from kplan.latency.fit_figures import file_source
 from kplan.latency.observed import MOST_DRAFTS, Observation, shape_row
@@ -44,13 +45,18 @@ SECONDS_AT_MOST = 5.0
 MOST_BYTES = 2**30
 """Largest log that is read."""
 
+_MOST_NUMBER = 1e100
+
 _ITERATION = re.compile(
-    r"Iteration\(\d+\): (?P<ctx_r>\d+) context requests, (?P<ctx_t>\d+) context tokens, "
-    r"(?P<gen_r>\d+) generation requests, (?P<gen_t>\d+) generation tokens, "
-    r"iteration elapsed time: (?P<ms>[\d.]+) ms, .*KV cache usage: (?P<kv_percent>[\d.]+)%"
+    r"Iteration\(\d{1,20}\): (?P<ctx_r>\d{1,20}) context requests, (?P<ctx_t>\d{1,20}) context tokens, "
+    r"(?P<gen_r>\d{1,20}) generation requests, (?P<gen_t>\d{1,20}) generation tokens, "
+    r"iteration elapsed time: (?P<ms>\d{1,20}(?:\.\d{1,20})?) ms, "
+    r".{0,500}KV cache usage: (?P<kv_percent>\d{1,20}(?:\.\d{1,20})?)%",
+    re.ASCII,
 )
-_CACHE_SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
-"""vLLM's words (LoggingStatLogger._log_iteration_details, and of the cache at start-up)."""
+_CACHE_SIZE = re.compile(r"KV cache size: (\d[\d,]{0,30}) tokens", re.ASCII)
+"""vLLM's words (LoggingStatLogger._log_iteration_details, and of the cache at start-up). All is bounded, so
+that a line without end is searched in time that grows with its length alone."""
 
 PLUGIN_NAMES = {
     "gen_r": "decode_requests",
@@ -192,10 +198,8 @@ def _records(text: str, name: str, begin: int) -> Iterator[tuple[str, dict[str, 
 
 def _text(path: Path, end: int | None) -> str:
     """The file up to byte ``end``. Raises InputError."""
+    check_readable("--steps", path, MOST_BYTES)
     try:
-        if (size := path.stat().st_size) > MOST_BYTES:
-            bound = f"at most {MOST_BYTES:,} are read"
-            raise InputError("--steps", path.name, f"{size:,} bytes; {bound}", "cut it")
         with path.open("rb") as file:
             return file.read(-1 if end is None else end).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -253,11 +257,16 @@ def _own_names(fields: dict[str, Any]) -> dict[str, Any]:
     named = {PLUGIN_NAMES.get(key, key): value for key, value in fields.items()}
     ms = named.pop("ms", None)
     ms = named.pop("gap_ms", ms)  # null in a step that has none: then ms would tell a part of it
-    if isinstance(ms, int | float):
+    if _is_number(ms):
         named["step_s"] = ms / 1e3
-    if "kv_tokens" not in named and isinstance(named.get("held"), int | float):
+    if "kv_tokens" not in named and _is_number(named.get("held")):
         named["kv_tokens"] = named["held"]
     share, capacity = named.get("kv"), named.get("kv_capacity_tokens")
-    if "kv_tokens" not in named and isinstance(share, int | float) and isinstance(capacity, int | float):
+    if "kv_tokens" not in named and _is_number(share) and _is_number(capacity):
         named["kv_tokens"] = share * capacity
     return named
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    """Whether it is one that can be reckoned with: JSON may hold integers that no float is as large as."""
+    return isinstance(value, int | float) and abs(value) < _MOST_NUMBER

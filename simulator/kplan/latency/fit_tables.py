@@ -16,6 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from kplan.errors import InputError
+from kplan.files import check_readable
+from kplan.plainparquet import read_parquet
 from kplan.profiles import Dtype
 
 Array = NDArray[np.float64]
@@ -30,6 +32,10 @@ ELEMENTWISE = "*_elementwise_*.csv"
 SAMPLER = "*_sampler_*.csv"
 TABLES = (GEMM, DECODE, PREFILL, ALL_REDUCE, STEPS, VIDUR, ELEMENTWISE, SAMPLER)
 SUFFIXES = (".parquet", ".csv")
+MOST_BYTES = 2**28
+"""Largest CSV of them that is read."""
+MOST_HEAD_BYTES = 2**14
+"""Longest header of one: pandas takes some kB a column."""
 
 NAMES = {Dtype.BF16: "bfloat16", Dtype.FP8: "fp8"}
 """How the tables name a number format."""
@@ -150,11 +156,15 @@ def gemm_rows(path: Path, dtype: Dtype = Dtype.BF16) -> GemmRows | None:
     """
     table = _read(path, ("gemm_dtype", "m", "n", "k", "latency_ms"))
     used = table[table["gemm_dtype"] == NAMES[dtype]]
+    if used.empty:
+        return None
+    sides = pd.DataFrame({name: _positive(path, used, name) for name in ("m", "n", "k")}, index=used.index)
     if "matrix" not in table:
         low, high = MATRIX_RANGE
-        used = used[used["n"].between(low, high) & used["k"].between(low, high)]
+        used = used[sides["n"].between(low, high) & sides["k"].between(low, high)]
     if dtype is Dtype.FP8:
-        used = used[(used["m"] < ALIGNED) | (used["m"] % ALIGNED == 0)]
+        rows = sides.loc[used.index, "m"]
+        used = used[(rows < ALIGNED) | (rows % ALIGNED == 0)]
     if used.empty:
         return None
     m, n, k, latency = (_positive(path, used, name) for name in ("m", "n", "k", "latency_ms"))
@@ -261,16 +271,25 @@ def _attention(path: Path, dtype: Dtype) -> AttentionRows | None:
 
 def _read(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     """The table; InputError when it cannot be read (empty, cut off) or lacks a column."""
-    try:
-        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-    except (OSError, ValueError) as error:  # pyarrow's and pandas' own errors are ValueErrors
-        raise InputError("kernel table", path.name, f"cannot be read ({error})", "copy it again") from None
+    table = read_parquet("kernel table", path).to_pandas() if path.suffix == ".parquet" else _csv(path)
     missing = [name for name in columns if name not in table]
     if missing:
         raise InputError(
             f"column of {path.name}", missing[0], f"is missing; it has {', '.join(map(str, table))}"
         )
     return table
+
+
+def _csv(path: Path) -> pd.DataFrame:
+    check_readable("kernel table", path, MOST_BYTES)
+    try:
+        with path.open("rb") as file:
+            if len(file.readline(MOST_HEAD_BYTES + 1)) > MOST_HEAD_BYTES:
+                bound = f"its first line has more than {MOST_HEAD_BYTES:,} bytes"
+                raise InputError("kernel table", path.name, bound, "give it a header and a line a row")
+        return pd.read_csv(path)
+    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+        raise InputError("kernel table", path.name, f"cannot be read ({error})", "copy it again") from None
 
 
 def _positive(path: Path, table: pd.DataFrame, name: str) -> Array:

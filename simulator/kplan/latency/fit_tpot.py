@@ -30,6 +30,7 @@ from scipy.stats import binom
 
 from kplan.config.record import Record
 from kplan.errors import InputError
+from kplan.files import read_text
 from kplan.latency.fit_figures import file_source
 from kplan.latency.observed import MOST_DRAFTS, Observation, shape_row
 
@@ -45,7 +46,11 @@ COLUMNS = {
 }  # fmt: skip
 NEEDED = ("concurrency", "prompt_tokens", "output_tokens")
 
+MOST_BYTES = 2**24
+"""Longest table that is read; a row takes 60 bytes."""
 MOST_REQUESTS, MOST_TOKENS = 100_000, 100_000_000
+MOST_TOGETHER = 10_000_000
+"""Concurrencies of all rows, summed: every row is a distribution over as many requests."""
 """No server runs more requests at a time, no request is longer."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -148,22 +153,31 @@ def read_tpot(path: Path) -> list[Observation]:
         raise InputError(
             f"median tpot_ms of {path.name}", median(tpots), "looks like seconds", "multiply it by 1000"
         )
+    together = sum(row.concurrency for _, row in rows)
+    if together > MOST_TOGETHER:
+        bound = f"at most {MOST_TOGETHER:,} over all rows are priced"
+        raise InputError(f"sum of concurrency in {path.name}", f"{together:,}", bound, "give fewer rows")
     source = file_source(path)
     return [row.observation(source, place) for place, row in rows]
 
 
 def read_rows(path: Path) -> list[tuple[str, TpotRow]]:
     """The rows as they are written, each with its place in the file."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("--tpot", path.name, f"cannot be read ({error})", "check the path") from None
+    lines = read_text("--tpot", path, MOST_BYTES, "utf-8-sig").splitlines()
     numbered = [(n, line) for n, line in enumerate(lines, start=1) if line.strip() and line[0] != "#"]
     if len(numbered) < 2:
         raise InputError("--tpot", path.name, "has no rows", f"columns are {', '.join(sorted(COLUMNS))}")
-    head = [name.strip() for name in next(csv.reader([numbered[0][1]]))]
+    head = _cells(path, *numbered[0])
     _check_head(path, head)
     return [(f"line {n}", _row(path, n, head, line)) for n, line in numbered[1:]]
+
+
+def _cells(path: Path, number: int, line: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([line]))]
+    except csv.Error as error:
+        where = f"line {number} of {path.name}"
+        raise InputError(where, line[:40], f"is no row of CSV ({error})", "is a quote left open?") from None
 
 
 def _check_head(path: Path, head: list[str]) -> None:
@@ -183,7 +197,7 @@ def _check_head(path: Path, head: list[str]) -> None:
 
 
 def _row(path: Path, number: int, head: list[str], line: str) -> TpotRow:
-    cells = [cell.strip() for cell in next(csv.reader([line]))]
+    cells = _cells(path, number, line)
     if len(cells) != len(head):
         raise InputError(
             f"line {number} of {path.name}",

@@ -14,8 +14,9 @@ from pydantic import Field, ValidationError
 
 from kplan.config.record import Record
 from kplan.errors import InputError
+from kplan.files import read_text
 from kplan.latency.fit_figures import file_source
-from kplan.plainyaml import load_yaml
+from kplan.plainyaml import MOST_BYTES, load_yaml
 
 SHIPPED = "calibrations/published/vllm-h100-host.yaml"
 
@@ -111,10 +112,8 @@ def load_host_timings(path: Path | None = None) -> HostTimings:
     """The shipped file, or another of the same form. Raises InputError naming the key that is wrong."""
     try:
         found = path or Path(str(files("kplan_profiles") / SHIPPED))
-        content = load_yaml(found.read_text(encoding="utf-8"))
+        content = load_yaml(read_text("host timings", found, MOST_BYTES))
         return HostTimings.model_validate(content).model_copy(update={"file": file_source(found)})
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("host timings", str(path), f"cannot be read ({error})", "check the path") from error
     except yaml.YAMLError as error:
         raise InputError("host timings", str(path), "is not valid YAML", str(error)) from error
     except ValidationError as error:

@@ -177,15 +177,8 @@ def read_result(record: Mapping[str, Any], engine: str) -> Traffic:
         InputError: a request that failed (with what its error says), or a result without details.
     """
     name = "vllm bench serve" if engine == "vllm" else "sglang.bench_serving"
-    told = [str(one) for one in record.get("errors") or [] if one]
-    count = len(record.get("ttfts") or [])
-    failed = count - int(record.get("completed", count))
-    if failed or told or not count:
-        last = told[0].strip().splitlines()[-1][:160] if told else "no answer"
-        raise InputError(
-            "load", f"{failed or len(told)} of {count} requests failed", last, "look at the server's log"
-        )
     try:
+        _refuse_failed(record)
         ttft = np.array(record["ttfts"], np.float64)
         gaps = [np.array(one, np.float64) for one in record["itls"]]
         start = record.get("start_times")
@@ -199,6 +192,18 @@ def read_result(record: Mapping[str, Any], engine: str) -> Traffic:
             duration_s=float(record["duration"]),
             source=name,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
         raise InputError(f"result of {name}", str(error), "is not in it, or is of another kind") from None
     return traffic
+
+
+def _refuse_failed(record: Mapping[str, Any]) -> None:
+    """Raise InputError where a request failed, or none was made."""
+    told = [str(one) for one in record.get("errors") or [] if one]
+    count = len(record.get("ttfts") or [])
+    failed = count - int(record.get("completed", count))
+    if failed or told or not count:
+        last = told[0].strip().splitlines()[-1][:160] if told else "no answer"
+        raise InputError(
+            "load", f"{failed or len(told)} of {count} requests failed", last, "look at the server's log"
+        )

@@ -18,7 +18,7 @@ from kplan.errors import InputError
 from kplan.live.prompts import Prompt
 from kplan.profiles import Calibration, load_calibration
 from kplan.provenance import file_digest
-from kplan.registry import PolicySpec, parse_policy
+from kplan.registry import PolicySpec, parse_policy, refuse_code
 from kplan.rng import stream
 from kplan.simulate import Setup, default_requests, draw_requests, prepare
 from kplan.simulate.source import proposer_trace
@@ -113,6 +113,7 @@ def planned(plan: Plan, files: Files) -> Planned:
         InputError: a file of the plan is not there or is another one, a load that no load generator offers,
             or a name that is not known.
     """
+    refuse_code(plan.answer.policy, "the plan")
     scenario, notes = _scenario(plan, files)
     if scenario.think_s > 0:
         raise InputError(

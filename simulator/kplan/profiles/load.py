@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from kplan.config.record import fault
 from kplan.errors import InputError
+from kplan.files import read_text
 from kplan.formats import PROFILES
-from kplan.plainyaml import load_yaml
+from kplan.plainyaml import MOST_BYTES, load_yaml
 from kplan.profiles import convert, schema, schema_calibration
 from kplan.profiles.borrow import borrow
 from kplan.profiles.calibration import Calibration
@@ -141,10 +142,8 @@ def _parse_once(kind: str, file: Path, cls: type[File]) -> File:
 
 def _parse(kind: str, file: Traversable | Path, cls: type[File]) -> File:
     try:
-        record = load_yaml(file.read_text(encoding="utf-8"))
+        record = load_yaml(read_text(f"{kind} profile", file, MOST_BYTES))
         return cls.model_validate(PROFILES[kind].unmarked_of(record, file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{kind} profile", str(file), f"cannot be read ({error})", "check it") from error
     except yaml.YAMLError as error:
         raise InputError(f"{kind} profile", str(file), "is not valid YAML", str(error)) from error
     except ValidationError as error:

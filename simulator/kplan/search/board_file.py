@@ -13,11 +13,13 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
 from kplan.errors import InputError
-from kplan.files import check_not_cut, made_folder, write_texts
+from kplan.files import check_not_cut, made_folder, read_text, write_texts
 from kplan.formats import LEADERBOARD
 from kplan.plainjson import check_version
 from kplan.search.board_rows import Board, Row, Standing, Told, record
 
+MOST_BYTES = 2**26
+"""Largest leaderboard.json that is read; a row takes 1 kB."""
 FILES = "leaderboard.parquet", "leaderboard.json", "leaderboard.html"
 _INTERVALS = ("ci95", "oracle_share_ci95", "regret_ci95")
 _TYPES: dict[str, Any] = {
@@ -68,12 +70,10 @@ def read(path: Path) -> Told:
     """
     fix = "write it anew with kplan leaderboard --out"
     check_not_cut("leaderboard", path)
+    text = read_text("leaderboard", path, MOST_BYTES)
     try:
-        text = path.read_text(encoding="utf-8")
         check_version(text, LEADERBOARD, path)
         found = _File.model_validate_json(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("leaderboard", str(path), f"cannot be read ({error})", "check the path") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the file"

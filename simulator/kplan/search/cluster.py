@@ -43,7 +43,7 @@ class Held(WorkerPlugin):
         """Unpickle the job, once; a worker of other versions must not."""
         self.address = worker.address
         self.differs = {name: own for name, own in versions().items() if own != self._ours.get(name)}
-        self.job: Job[Any, Any] | None = None if self.differs else pickle.loads(self._pickled)
+        self.job: Job[Any, Any] | None = None if self.differs else pickle.loads(self._pickled)  # noqa: S301 - of our own
         self._pickled = b""
 
     def run(self, task: Any) -> Any:

@@ -193,7 +193,7 @@ def _initialize(path: Path) -> None:
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _JOB.set(pickle.loads(path.read_bytes()))
+    _JOB.set(pickle.loads(path.read_bytes()))  # noqa: S301 - of our own
 
 
 def _end_with_parent() -> None:

@@ -39,7 +39,8 @@ def open_journal(path: Path) -> optuna.storages.BaseStorage:
         raise InputError(
             "--storage", str(path), f"cannot be written ({error.strerror})", "name another file"
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    # what Optuna raises of lines that are none of its own
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError) as error:
         raise InputError(
             "--storage", str(path), f"is no journal of a study, or a damaged one ({error!r:.80})",
             "name another file",

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kplan.errors import InputError
+from kplan.files import read_text
 from kplan.formats import BASELINE
 from kplan.plainjson import check_version
 from kplan.profiles.schema import Entry
@@ -16,6 +17,8 @@ from kplan.provenance import versions
 from kplan.validate.groups import JudgedGroup
 from kplan.validate.table import Judged, JudgedTable
 
+MOST_BYTES = 2**24
+"""Longest file that is read; the shipped one has 9 kB."""
 WORSE = 0.005
 """A mean error that grows by more than this is a regression."""
 
@@ -67,11 +70,7 @@ def shipped_baseline() -> Baseline:
 
 def load_baseline(path: Path) -> Baseline:
     """A baseline that :func:`baseline_json` made. Raises InputError when it cannot be read."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("baseline", str(path), f"cannot be read ({error})", "check the path") from error
-    return _parse(text, str(path))
+    return _parse(read_text("baseline", path, MOST_BYTES), str(path))
 
 
 def baseline_json(judged: Sequence[JudgedTable | JudgedGroup]) -> str:

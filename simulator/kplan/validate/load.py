@@ -12,8 +12,9 @@ import yaml
 from pydantic import ValidationError
 
 from kplan.errors import InputError
+from kplan.files import read_text
 from kplan.formats import TABLE
-from kplan.plainyaml import load_yaml
+from kplan.plainyaml import MOST_BYTES, load_yaml
 from kplan.validate.groups import shipped_groups
 from kplan.validate.table import PublishedTable
 
@@ -74,10 +75,8 @@ def _folder() -> Traversable:
 
 def _parse(file: Traversable | Path) -> PublishedTable:
     try:
-        record = load_yaml(file.read_text(encoding="utf-8"))
+        record = load_yaml(read_text("table", file, MOST_BYTES))
         return PublishedTable.model_validate(TABLE.unmarked_of(record, file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("table", str(file), f"cannot be read ({error})", "check the path") from error
     except yaml.YAMLError as error:
         raise InputError("table", str(file), f"is not YAML: {error}"[:200], "mend that line") from error
     except ValidationError as error:

@@ -15,7 +15,7 @@ from kplan.acceptance.model import TraceModel
 from kplan.acceptance.model_file import to_json
 from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
-from kplan.files import made_folder, write_texts
+from kplan.files import check_file_name, made_folder, write_texts
 from kplan.provenance import Kind, Provenance
 from kplan.workload.figures import lenders
 from kplan.workload.lengths import fit_lengths
@@ -107,6 +107,8 @@ def write_workload(workload: Workload, models: Mapping[str, TraceModel], folder:
     Raises:
         InputError: the folder cannot be written.
     """
+    for what, name in (("name", workload.name), *(("proposer", proposer) for proposer in models)):
+        check_file_name(f"{what} of the workload", name)
     names = {proposer: f"{workload.name}-{proposer}.json" for proposer in models}
     profile = folder / f"{workload.name}.yaml"
     texts = {profile: to_yaml(workload, names)}

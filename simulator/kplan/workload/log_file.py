@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import re
 import zlib
 from collections import Counter
@@ -15,10 +16,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
-import pyarrow.parquet as pq
 
 from kplan.errors import InputError
+from kplan.files import check_readable, most_unpacked
+from kplan.plainparquet import Parquet
+from kplan.workload.log_json import check_json
 
+MOST_BYTES = 2**33
+"""Largest log that is read; the largest public one has 1.5 GB."""
 _KINDS = "CSV, JSONL (either may be gzipped) or parquet is accepted"
 MAX_BLOCK = 2**30
 """Bytes that Arrow parses at a time; its errors count the rows from the start of such a block."""
@@ -46,21 +51,31 @@ def open_log(path: Path) -> LogFile:
     Raises:
         InputError: the file cannot be read, is empty, or is of no kind that is known.
     """
+    check_readable("request log", path, MOST_BYTES)
     try:
         data = path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError("request log", str(path), reason, "check the path") from error
+    except OSError as error:
+        raise InputError("request log", str(path), error.strerror or str(error), "check the path") from error
     if data.startswith(b"\x1f\x8b"):
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(path.name, "a damaged gzip file", str(error), "copy it again") from error
+        data = _unzipped(data, path.name)
     file = _kind(data, path.name)
     twice = sorted(column for column, count in Counter(file.columns).items() if count > 1)
     if twice:
         raise InputError(path.name, f"two columns {twice[0]}", "names must differ", "rename one")
     return file
+
+
+def _unzipped(data: bytes, name: str) -> bytes:
+    most = most_unpacked(len(data))
+    try:
+        with gzip.open(io.BytesIO(data)) as file:
+            text = file.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(name, "a damaged gzip file", str(error), "copy it again") from error
+    if len(text) > most:
+        bound = f"at most {most:,} bytes are unpacked of a file of its size"
+        raise InputError(name, "a gzip file that holds more", bound, "unpack it yourself, or cut it")
+    return text
 
 
 def _kind(data: bytes, name: str) -> LogFile:
@@ -78,19 +93,8 @@ def _kind(data: bytes, name: str) -> LogFile:
 
 
 def _parquet(data: bytes, name: str) -> LogFile:
-    try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        names = tuple(file.schema_arrow.names)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(name, "a damaged parquet file", str(error)[:200], "copy it again") from error
-
-    def read(columns: Sequence[str]) -> pa.Table:
-        try:
-            return file.read(columns=list(columns))
-        except (OSError, pa.ArrowException) as error:
-            raise InputError(name, "a damaged parquet file", str(error)[:200], "copy it again") from error
-
-    return LogFile(name, names, read)
+    file = Parquet("request log", pa.py_buffer(data), name)
+    return LogFile(name, tuple(file.schema.names), file.read)
 
 
 def _csv(data: bytes, name: str) -> LogFile:
@@ -128,6 +132,7 @@ def _json(data: bytes, name: str) -> LogFile:
         data.decode("utf-8")  # Arrow lets other bytes pass
     except UnicodeDecodeError as error:
         raise InputError(name, f"byte {error.start + 1}", "text in UTF-8 is needed", "save it so") from error
+    check_json(data, name)
     try:
         table = pyarrow.json.read_json(
             pa.BufferReader(data), read_options=pyarrow.json.ReadOptions(block_size=min(len(data), MAX_BLOCK))

@@ -18,7 +18,7 @@ from kplan.acceptance.judge import kept_rows
 from kplan.acceptance.model import TraceModel
 from kplan.acceptance.trace import TraceSet
 from kplan.errors import InputError
-from kplan.files import write_texts
+from kplan.files import check_file_name, write_texts
 from kplan.workload.profile import load_workload, to_yaml
 from kplan.workload.workload import Workload
 
@@ -47,6 +47,8 @@ def add_pairs(profile: Path, pairs: Iterable[Dependence]) -> list[Path]:
     """
     pairs = list(pairs)
     workload = holding(profile, [name for pair in pairs for name in (pair.follower, pair.leader)])
+    for name in (workload.name, *(pair.name for pair in pairs)):
+        check_file_name("name of the workload", name)
     entries, texts = dict(workload.pairs), dict[Path, str]()
     for pair in pairs:
         path = profile.parent / f"{workload.name}-{pair.name}.json"

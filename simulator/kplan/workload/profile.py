@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import numpy as np
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from kplan.config.record import Record, fault
 from kplan.errors import InputError
+from kplan.files import read_text
 from kplan.formats import KEY, WORKLOAD
-from kplan.plainyaml import load_yaml
+from kplan.plainyaml import MOST_BYTES, load_yaml
 from kplan.provenance import Kind, Provenance, versions
 from kplan.workload.lengths import Lengths
 from kplan.workload.workload import Workload
@@ -61,6 +62,17 @@ class _Lengths(Record):
         return self
 
 
+def _beside(file: str) -> str:
+    """A file that stands beside the profile, or below: a profile of others leads nowhere else."""
+    path = PurePosixPath(file)
+    if not file or path.is_absolute() or ".." in path.parts or "\\" in file or "\0" in file:
+        raise ValueError(f"{file!r} is not the name of a file beside the profile")
+    return file
+
+
+_File = Annotated[str, AfterValidator(_beside)]
+
+
 class _WorkloadFile(Record):
     """workloads/NAME.yaml"""
 
@@ -68,8 +80,8 @@ class _WorkloadFile(Record):
     summary: str
     target: str = ""
     lengths: _Lengths
-    models: Annotated[dict[str, str], Field(min_length=1)]
-    pairs: dict[str, str] = Field(default_factory=dict)
+    models: Annotated[dict[str, _File], Field(min_length=1)]
+    pairs: dict[str, _File] = Field(default_factory=dict)
     missing: dict[str, str] = Field(default_factory=dict)
     provenance: _Source
     versions: dict[str, str] = Field(default_factory=dict)
@@ -162,10 +174,8 @@ def _shipped() -> Iterator[Traversable]:
 
 def _parse(file: Traversable | Path) -> _WorkloadFile:
     try:
-        record = load_yaml(file.read_text(encoding="utf-8"))
+        record = load_yaml(read_text("workload", file, MOST_BYTES))
         return _WorkloadFile.model_validate(WORKLOAD.unmarked_of(record, file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("workload", str(file), f"cannot be read ({error})") from error
     except yaml.YAMLError as error:
         raise InputError("workload", str(file), f"not YAML ({error})"[:200], "mend that line") from error
     except ValidationError as error:
