@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -60,7 +62,7 @@ class Shell:
             "LC_ALL": "C.UTF-8",
             "PYTHONUNBUFFERED": "1",
         }
-        done = subprocess.run(
+        begun = subprocess.Popen(
             ["bash", "-eu", "-o", "pipefail", "-c", commands.replace(SERVER, self._fake.url)],
             cwd=self.folder,
             env=environment,
@@ -68,8 +70,11 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=LIMIT_S,
-            check=False,
+            start_new_session=True,
         )
-        printed = done.stdout.replace(self._fake.url, SERVER).replace(str(self.folder), CLONE)
-        return done.returncode, printed
+        try:
+            printed, _ = begun.communicate(timeout=LIMIT_S)
+        finally:  # with all it started: a server would keep the pipe open
+            with suppress(ProcessLookupError):
+                os.killpg(begun.pid, signal.SIGKILL)
+        return begun.returncode, printed.replace(self._fake.url, SERVER).replace(str(self.folder), CLONE)
