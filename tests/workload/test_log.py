@@ -239,11 +239,11 @@ def test_text_that_is_not_utf8_is_told(tmp_path: Path, data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"PAR1 and then no parquet", b"\x1f\x8b and then no gzip"])
 def test_damaged_files_are_told(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "log").write_bytes(data)
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError, match=r"damaged|not a readable"):
         load_log(tmp_path / "log")
     with pytest.raises(InputError, match="No such file"):
         load_log(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="directory"):
+    with pytest.raises(InputError, match="is no file"):
         load_log(tmp_path)
 
 
