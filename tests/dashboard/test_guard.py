@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from kplan.dashboard.app import make_app
 from kplan.dashboard.entry import WITHIN_S, WRONG, Wrong, read_token
 from kplan.dashboard.guard import Guard
-from kplan.dashboard.wire import LARGEST_BODY
+from kplan.dashboard.server import LARGEST_BODY
 from kplan.errors import InputError
 from tests.dashboard.made import answers
 from tests.dashboard.served import answer_body

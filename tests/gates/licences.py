@@ -48,7 +48,7 @@ PERMISSIVE = {
         "ISC",
         "LLVM-exception",
     ),
-    *("MIT", "PSF-2.0", "Unlicense", "Zlib"),
+    *("MIT", "PSF-2.0", "Unlicense", "ZPL-2.1", "Zlib"),
 }
 """They ask for their notice alone; "BSD" is what a package says that does not say which."""
 NOTED = {"MPL-2.0": "changed files of it must be offered as source; kplan changes none"}
@@ -66,6 +66,7 @@ _OLD_NAMES = {
     "Python Software Foundation License": "PSF-2.0",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "The Unlicense (Unlicense)": "Unlicense",
+    "Zope Public License": "ZPL-2.1",  # the one that is in use
 }
 """Names of before SPDX, of trove classifiers."""
 

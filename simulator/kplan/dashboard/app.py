@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from threading import Event
 from typing import Any, cast
 
 from dash import ClientsideFunction, Dash, Input, Output, ctx, no_update
@@ -51,11 +50,11 @@ class Answers:
         """Those of the simulator, with ``files`` in place of profiles that ship."""
         return cls(Desk(Quick(files).look), FullRuns(partial(full_look, files=files)))
 
-    def look(self, state: State, page: str | None = None, gone: Event | None = None) -> Look:
+    def look(self, state: State, page: str | None = None, gone: Callable[[], bool] | None = None) -> Look:
         """The full run of ``state`` where there is one, else a quick look.
 
         Args:
-            page, gone: who asks, and whether they went away; see :meth:`Desk.ask`.
+            page, gone: who asks, and what tells whether they went away; see :meth:`Desk.ask`.
 
         Raises:
             BusyError: too many ask at once.
@@ -224,9 +223,9 @@ def _wire(app: Dash, answers: Answers) -> None:
         return _progress(answers.full, state)
 
 
-def _gone() -> Event | None:
-    """Set once whoever asks went away."""
-    return cast("Event | None", request.environ.get(GONE))
+def _gone() -> Callable[[], bool] | None:
+    """Tells whether whoever asks went away."""
+    return cast("Callable[[], bool] | None", request.environ.get(GONE))
 
 
 def _asked(ask: object) -> State:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from threading import Event
 from typing import Generic, TypeVar
 
 from kplan.dashboard.kept import Kept
@@ -57,13 +56,13 @@ class Desk(Generic[K, V]):
         self._asked_by: dict[K, list[str | None]] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="kplan-answer")
 
-    def ask(self, question: K, page: str | None = None, gone: Event | None = None) -> V:
+    def ask(self, question: K, page: str | None = None, gone: Callable[[], bool] | None = None) -> V:
         """The answer; blocks until it is there.
 
         Args:
             page: who asks; what it asked before is dropped where it has not been begun and nobody else waits
                 for it. None: nothing is dropped for this question, nor this one for another.
-            gone: set once whoever asks went away: then the question is dropped on the same terms.
+            gone: tells whether whoever asks went away: then the question is dropped on the same terms.
 
         Raises:
             BusyError, SupersededError: see there.
@@ -99,9 +98,9 @@ class Desk(Generic[K, V]):
         self._asked_by[question].append(page)
         return future
 
-    def _awaited(self, future: Future[V], gone: Event | None) -> V:
+    def _awaited(self, future: Future[V], gone: Callable[[], bool] | None) -> V:
         while gone is not None and not future.done():
-            if gone.is_set():
+            if gone():
                 raise _GoneError
             wait([future], LOOK_S)
         return future.result()

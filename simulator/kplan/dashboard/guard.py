@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from flask import Flask, Request, Response, request
 
 from kplan.dashboard.entry import SHORTEST_TOKEN, Entry, check_token, refuse
-from kplan.dashboard.wire import LARGEST_BODY
+from kplan.dashboard.server import LARGEST_BODY
 from kplan.errors import InputError
 
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))

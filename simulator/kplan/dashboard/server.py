@@ -1,100 +1,201 @@
-"""A WSGI server whose threads see whole requests alone; connections wait at its :class:`Door`."""
+"""The page's WSGI server: waitress, which reads a request whole before a thread sees it, and sends an answer
+while no thread waits for whoever reads it. Here are its bounds, who gives up a place, and how it ends.
+"""
 
 from __future__ import annotations
 
-import io
+import logging
+import resource
 import socket
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler
+from waitress import wasyncore
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError
+from waitress.server import TcpWSGIServer
 
-from kplan.dashboard.door import OPEN, Door, Visit
-from kplan.dashboard.wire import reply
 from kplan.errors import InputError
 from kplan.interrupts import shielded
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
+    from _typeshed.wsgi import WSGIApplication
 
-GONE = "kplan.gone"
-"""Key of a request's environment: the event that is set once whoever asked went away."""
-
-
-class Handler(WSGIRequestHandler):
-    """Works on the request that a visit holds, and leaves the answer in memory; nothing is logged."""
-
-    protocol_version = "HTTP/1.0"
-    server_version, sys_version = "kplan", ""
-    error_content_type, error_message_format = "text/plain; charset=utf-8", "error: %(explain)s\n"
-    request: Visit
-    server: BoundedServer
-
-    def setup(self) -> None:
-        """Read from, and write to, memory."""
-        self.connection = self.server.drained
-        self._answer = io.BytesIO()
-        self.rfile, self.wfile = io.BytesIO(bytes(self.request.got)), self._answer
-
-    def finish(self) -> None:
-        """The door sends the answer; there is none where the address is no address."""
-        self.server.door.answer(self.request, self._answer.getvalue() or reply(400, "this is no address"))
-
-    def make_environ(self) -> WSGIEnvironment:
-        """As of its base, with the news that the client went away."""
-        return {**super().make_environ(), GONE: self.request.gone}
-
-    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002 (its base's name)
-        """Requests are not logged: an address says what somebody asked."""
+GONE = "waitress.client_disconnected"
+"""Key of a request's environment: tells, when called, whether whoever asked went away."""
+OPEN = 256
+"""Connections at once, and threads: those who wait for an answer keep nobody else from a file of the page."""
+LONGEST_HEAD = 32_768
+"""Bytes of a request's first line and headers."""
+LARGEST_BODY = 65_536
+"""Bytes of a request after its head."""
+SILENT_S = 10
+"""Seconds in which a client that nobody works for must send or read something."""
+LIFE_S = 120.0
+"""Seconds after which a connection is closed once nobody works for it: dribbling does not prolong it."""
+DAWDLE_S = 1.0
+"""Seconds that a connection which is sent an answer is left in peace, before it may lose its place."""
+UNREAD_BYTES = 256 * 2**20
+"""Bytes of answers that wait to be read, of all connections together."""
+_IN_MEMORY_BYTES = 2**18
+"""Of one connection's unread answers; the rest waits in a temporary file."""
+_BLOCKING_BYTES = 2**20
+"""Unread bytes of a connection above which its next request waits, in a thread."""
+_SPARE_FILES = 128
+"""Files that this process opens beside its connections."""
+_LEAVE_S, _TURN_S = 1.0, 0.05
+_LONGEST_FAULT = 200
 
 
-class BoundedServer(BaseWSGIServer):
+class _Parser(HTTPRequestParser):  # type: ignore[misc]  # its base has no types
+    """Refuses an address or a length that its base trips over (a bracket, 5,000 digits) as it does others."""
+
+    def parse_header(self, header_plus: bytes) -> None:
+        try:
+            super().parse_header(header_plus)
+        except ValueError:
+            raise ParsingError("the address or the length cannot be read") from None
+
+
+class _Channel(HTTPChannel):  # type: ignore[misc]  # its base has no types
+    parser_class = _Parser
+
+    def gives_way(self, now_s: float) -> bool:
+        """Whether it may lose its place: nobody works for it, and it had its time to read an answer."""
+        if self.total_outbufs_len:
+            return bool(now_s - self.creation_time >= DAWDLE_S)
+        return not self.requests
+
+
+class BoundedServer(TcpWSGIServer):  # type: ignore[misc]  # its base has no types
     """Serves ``app`` on a socket that is bound.
+
+    When every place is taken, the oldest connection that nobody works for gives up its own; when all are
+    worked for, whoever comes waits, unaccepted, until one is free. A client that is refused while it still
+    sends may find its connection reset before it has read why.
 
     Args:
         end: called before waiting for what is worked on, so that it need not be waited for long.
     """
 
-    multithread = True
+    channel_class = _Channel
 
     def __init__(self, app: WSGIApplication, bound: socket.socket, end: Callable[[], None]) -> None:
-        host, port = bound.getsockname()[:2]
-        bound.listen(OPEN)
-        self._end = end
-        # a thread for every place: those who wait for an answer keep nobody else from a file of the page
-        self._threads = ThreadPoolExecutor(OPEN, thread_name_prefix="kplan-http")
-        super().__init__(host, port, app, handler=Handler, fd=bound.fileno())
-        self.door = Door(self.socket, self._begin)
-        self.drained, other = socket.socketpair()  # where werkzeug looks for what was not read: nothing
-        other.close()
+        self._end, self._ending = end, False
+        self._places = _places()
+        _tell_faults_in_a_line()
+        super().__init__(
+            app,
+            map={},
+            _sock=bound,
+            bind_socket=False,
+            sockinfo=(bound.family, bound.type, bound.proto, bound.getsockname()),
+            threads=self._places,
+            connection_limit=self._places + 3,  # who comes last, and the listening socket and the trigger
+            max_request_header_size=LONGEST_HEAD,
+            max_request_body_size=LARGEST_BODY + 1,  # it refuses from there on
+            channel_timeout=SILENT_S,
+            cleanup_interval=1,
+            channel_request_lookahead=1,  # while it works for somebody, it notices that they went away
+            outbuf_overflow=_IN_MEMORY_BYTES,
+            outbuf_high_watermark=_BLOCKING_BYTES,
+            asyncore_use_poll=True,  # select takes no file above 1023
+            log_socket_errors=False,
+            expose_tracebacks=False,
+            ident="kplan",
+        )
 
-    def _begin(self, visit: Visit) -> None:
-        self._threads.submit(self._serve, visit)
+    @property
+    def port(self) -> int:
+        """On which it listens."""
+        return int(self.effective_port)
 
-    def _serve(self, visit: Visit) -> None:
-        asked: Any = visit  # in place of the socket that a handler usually reads
-        with suppress(ValueError):  # an address that is none: it was answered
-            Handler(asked, visit.address, self)
+    def readable(self) -> bool:
+        """Whether it takes one more; before, who has dawdled longest makes room for whoever came last."""
+        older = list(self.active_channels.values())[:-1]
+        unread_bytes = sum(one.total_outbufs_len for one in older)
+        if len(older) >= self._places or unread_bytes > UNREAD_BYTES:
+            now_s = time.time()  # waitress' own clock
+            leaving = [one for one in older if one.gives_way(now_s)]
+            if leaving:
+                min(leaving, key=lambda one: one.creation_time).handle_close()
+        return bool(super().readable())
+
+    def maintenance(self, now: float) -> None:
+        """Also close who reads nothing, even where a thread waits for that, and who has been here long.
+
+        At once: its base closes whoever can be written to, which who reads nothing never can.
+        """
+        super().maintenance(now)
+        for one in list(self.active_channels.values()):
+            unread = one.total_outbufs_len and one.last_activity < now - SILENT_S
+            if unread or (not one.requests and one.creation_time < now - LIFE_S):
+                one.handle_close()
 
     def serve(self) -> None:
         """Serve until Ctrl-C or :meth:`shutdown`; what is worked on ends, what waits is dropped."""
         try:
-            self.door.run()
+            while not self._ending:
+                self._turn(self.adj.asyncore_loop_timeout)
         except KeyboardInterrupt:
             pass
         finally:
             with shielded():
-                self.socket.close()
-                self._end()
-                self._threads.shutdown(wait=True, cancel_futures=True)
-                self.door.close()
-                self.drained.close()
+                self._leave()
 
     def shutdown(self) -> None:
         """End :meth:`serve`, from another thread."""
-        self.door.end()
+        self._ending = True
+        self.pull_trigger()
+
+    def _turn(self, timeout_s: float) -> None:
+        wasyncore.loop(timeout_s, use_poll=True, map=self._map, count=1)
+
+    def _leave(self) -> None:
+        """Refuse whoever comes, end what is worked on, send the answers there are to those who read them."""
+        wasyncore.dispatcher.close(self)
+        self.accepting = False
+        self._end()
+        threads = self.task_dispatcher
+        threads.set_thread_count(0)
+        until_s = time.monotonic() + _LEAVE_S
+        while time.monotonic() < until_s and (
+            threads.threads or any(one.total_outbufs_len for one in self.active_channels.values())
+        ):
+            self._turn(_TURN_S)
+        for one in list(self.active_channels.values()):
+            one.handle_close()  # a thread that waits until it is read goes on
+        threads.shutdown()
+        self.trigger.close()
+
+
+class _OneLine(logging.Formatter):
+    """A fault without its frames, and without what was asked."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fault = record.exc_info[1] if record.exc_info else None
+        what = record.getMessage() if fault is None else f"{type(fault).__name__}: {fault}"
+        return f"error: a connection of the page failed ({' '.join(what.split())[:_LONGEST_FAULT]})"
+
+
+def _tell_faults_in_a_line() -> None:
+    """Of waitress only faults are told: floods are no news, and an address says what somebody asked."""
+    logger = logging.getLogger("waitress")
+    logger.propagate = False
+    logger.setLevel(logging.ERROR)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine())
+    logger.handlers = [handler]
+
+
+def _places() -> int:
+    """OPEN, or fewer where this process may not open two files for each: its socket, and what is unread."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return OPEN
+    return max(1, min(OPEN, (files - _SPARE_FILES) // 2))
 
 
 @contextmanager
