@@ -26,7 +26,7 @@ def test_one_figure_comes_with_its_target_its_rounds_and_the_machine(
 ) -> None:
     assert run(["bench", "--only", "startup", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert set(record) == {"startup_s", "targets", "rounds", "machine"}
+    assert set(record) == {"startup_s", "targets", "rounds", "machine", "versions"}
     assert 0 < record["startup_s"] < 60
     assert record["startup_s"] == min(record["rounds"]["startup"]["wall_s"])
     assert len(record["rounds"]["startup"]["cpu_s"]) == 5

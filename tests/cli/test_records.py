@@ -106,7 +106,7 @@ def test_recording_changes_no_byte_of_the_answer_and_names_its_files(
     plain, recorded = answer(capsys, *load), answer(capsys, *load, "--records", str(tmp_path / "r"))
     assert plain.pop("files") == []
     assert recorded.pop("files") == [
-        str(tmp_path / "r" / name) for name in ("steps.parquet", "requests.parquet", "run.json")
+        str(tmp_path / "r" / name) for name in ("run.json", "steps.parquet", "requests.parquet")
     ]
     for one in (plain, recorded):
         del one["wall_s"]
@@ -152,7 +152,7 @@ def test_a_terminal_is_told_p50_and_p99_and_what_was_written(
         "fixed:3", f"{tpot['p50']:.2f}", f"{tpot['p99']:.2f}", f"{ttft['p50']:.1f}", f"{ttft['p99']:.1f}",
     ]  # fmt: skip
     assert lines[-3:] == [
-        f"wrote {tmp_path / name}" for name in ("steps.parquet", "requests.parquet", "run.json")
+        f"wrote {tmp_path / name}" for name in ("run.json", "steps.parquet", "requests.parquet")
     ]
 
 

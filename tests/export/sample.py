@@ -23,6 +23,7 @@ from kplan.config.plan import (
     TimeSplit,
 )
 from kplan.profiles import Tree
+from kplan.provenance import versions
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ def make_plan(**changes: object) -> Plan:
             Assumption(name="network", value="0 ms", kind="assumed", source="client beside the server"),
         ),
         "scenario_hash": "0123456789abcdef",
-        "versions": {"kplan": "0.1.0", "python": "3.11.9", "numpy": "2.4.0", "numba": "0.68.0"},
+        "versions": versions(),
     }  # fmt: skip
     return Plan.model_validate(fields | changes)
 

@@ -103,7 +103,8 @@ def a_trace(folder: Path, version: object) -> object:
 def a_recording(folder: Path, version: object) -> object:
     path = folder / "r.jsonl"
     sidecar(path).write_text(json.dumps(marked({"settings": {}, "runs": []}, version)), encoding="utf-8")
-    return open_recording(path, {})
+    with open_recording(path, {}) as recording:
+        return recording
 
 
 def a_step_log(folder: Path, version: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ import pytest
 from kplan.errors import InputError
 from kplan.latency import EngineTraits, LatencyModel, StepShape, fit_kernels, fit_tables
 from kplan.latency.fit import fit_calibration
-from kplan.latency.fit_figures import figures_of, write_calibration
+from kplan.latency.fit_figures import document, figures_of, write_calibration
 from kplan.latency.fit_gpu import GRAPH_SIZES
 from kplan.latency.fit_host import SINGLE_CONTEXT_TOKENS, fit_host
 from kplan.latency.fit_loops import request_s
@@ -301,7 +302,7 @@ def test_the_shipped_calibration_is_what_the_reference_tables_give(shared_dir: P
     report = fit_calibration(HARDWARE, shipped, tables=shared_dir / "data", timings=load_host_timings())
     write_calibration(report.calibration, tmp_path / "again.yaml")
     again = load_calibration(tmp_path / "again.yaml")
-    assert again == shipped
+    assert _alike(document(again), document(shipped))
     assumed = {path for path, figure in figures_of(again).items() if figure.provenance.kind is Kind.ASSUMED}
     traffic = {"sampler.bytes_per_logit", "sampler.verify_bytes_per_logit"}
     assert assumed == {"host.exposed_s", "host_alternate.exposed_s", *traffic}
@@ -309,6 +310,17 @@ def test_the_shipped_calibration_is_what_the_reference_tables_give(shared_dir: P
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
         assert ours[name] == pytest.approx(value, rel=1e-3), name
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two documents are the same but for the last digits, which are the processor's."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return one == pytest.approx(other, rel=1e-4)
+    return bool(one == other)
 
 
 def _figures(calibration: Calibration) -> dict[str, float]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kplan.config.plan import Answer, BatchRange, Plan, Question, Roofline
 from kplan.profiles import Drafter, Model, load_drafter, load_model
+from kplan.provenance import versions
 
 MODEL = "llama-3.1-8b"
 
@@ -91,5 +92,5 @@ def plan(
         ),
         assumptions=(),
         scenario_hash="0" * 16,
-        versions={"kplan": "0"},
+        versions=versions(),
     )

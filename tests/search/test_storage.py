@@ -122,7 +122,9 @@ def test_a_study_belongs_to_one_search() -> None:
     study = optuna.create_study(study_name="mine")
     check_identity(study, {"loads": [1], "versions": {"kplan": "1"}})
     check_identity(study, {"loads": [1], "versions": {"kplan": "1"}})
-    with pytest.raises(InputError, match="'mine', holds another search: its loads and versions differ"):
+    with pytest.raises(
+        InputError, match=r"'mine', holds another search: its loads and versions \(kplan 1, here 2\) differ"
+    ):
         check_identity(study, {"loads": [2], "versions": {"kplan": "2"}})
 
 

@@ -205,7 +205,11 @@ def _windows(fleet: Fleet) -> list[dict[str, Any]]:
 
 
 def scenario_record(setup: Setup, spec: PolicySpec, drawn: Sequence[Drawn], replicas: int) -> dict[str, Any]:
-    """The scenario with every default filled in; a file by its name and the hash of its bytes."""
+    """The scenario with every default filled in; a file by its name and the hash of its bytes.
+
+    Args:
+        replicas: how many served it.
+    """
     scenario = setup.scenario
     files = {
         name: {name: path.name, f"{name}_hash": file_digest(path)}
