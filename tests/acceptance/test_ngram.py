@@ -44,7 +44,7 @@ def test_the_longest_match_wins_over_the_earliest() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "k", "generated"),
-    [(0, 3, 3, [1]), (4, 3, 3, [1]), (1, 3, 0, [1]), (1, 3, 255, [1]), (1, 1, 1, [])],
+    [(0, 3, 3, [1]), (4, 3, 3, [1]), (1, 2**63, 3, [1]), (1, 3, 0, [1]), (1, 3, 255, [1]), (1, 1, 1, [])],
 )
 def test_bad_arguments_are_refused(low: int, high: int, k: int, generated: list[int]) -> None:
     with pytest.raises(InputError):

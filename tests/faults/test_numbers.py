@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
+from kplan.config.scenario import Scenario, make_scenario
 from kplan.errors import InputError
 from kplan.latency import LatencyModel, StepShape, engine_traits
 from kplan.plainjson import HeldText
@@ -234,3 +235,38 @@ def test_a_number_of_a_policy_is_refused_or_followed(name: str, parameter: str) 
         assert text not in ("nan", "inf", "-inf", "1e300", str(10**30), ""), spec.text
         for ks in drive(spec.build(), make_scene(2, steps=20), spec.info):
             assert min(ks) >= 0
+
+
+BESIDE: dict[str, dict[str, Any]] = {
+    "concurrency": {},
+    "think_s": {"concurrency": 2},
+    "ramp_to_qps": {"qps": 4.0, "arrivals": "ramp"},
+    "switch_us": {"qps": 4.0, "proposer": "ngram+eagle3"},
+}
+"""What a field of the scenario needs beside it; without an entry a rate."""
+
+
+def _scenario_fields() -> list[str]:
+    return [
+        name
+        for name, field in Scenario.model_fields.items()
+        if any(leaf in (int, float) for leaf in _leaves(field.annotation))
+    ]
+
+
+@pytest.mark.parametrize("field", _scenario_fields())
+def test_a_number_of_a_scenario_is_refused_or_bounded(field: str) -> None:
+    """What is taken is finite and at most 1e300, which only an SLO and a seed come near."""
+    for value in EDGES:
+        try:
+            made = make_scenario({**BESIDE.get(field, {"qps": 4.0}), field: value})
+        except InputError as refused:
+            said = str(refused)
+            assert "\n" not in said
+            assert field in said.replace("-", "_") or "exactly one of" in said
+            continue
+        taken = getattr(made, field)
+        assert value is not True
+        assert taken is None or math.isfinite(taken)
+        assert taken is None or taken >= 0
+        assert taken is None or taken < 2**24 or field in ("seed", "slo_tpot_ms", "slo_ttft_ms")

@@ -46,10 +46,15 @@ def replay_ngram(
     return _replay(text, *_occurrences(text), len(prompt), lookup_min, lookup_max, k)
 
 
+MOST_TOKENS = 10_000_000
+"""No match is longer than the longest request."""
+
+
 def check_ngram(lookup_min: int, lookup_max: int, k: int) -> None:
     """Refuse lookup bounds or a K that are out of range."""
-    if not 1 <= lookup_min <= lookup_max:
-        raise InputError("n-gram lookup", f"{lookup_min}..{lookup_max}", "1 <= min <= max is needed")
+    if not 1 <= lookup_min <= lookup_max <= MOST_TOKENS:
+        bound = f"1 <= min <= max <= {MOST_TOKENS} is needed"
+        raise InputError("n-gram lookup", f"{lookup_min}..{lookup_max}", bound)
     if not 1 <= k <= MAX_K:
         raise InputError("K", k, f"1..{MAX_K} is accepted")
 

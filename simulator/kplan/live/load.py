@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from kplan.config.scenario import MIN_QPS
 from kplan.errors import InputError
 from kplan.rng import stream
 
@@ -58,8 +59,8 @@ class Open:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.qps <= 1000.0:
-            raise InputError("--qps", self.qps, "above 0 and at most 1000 is accepted")
+        if not MIN_QPS <= self.qps <= 1000.0:
+            raise InputError("--qps", self.qps, f"{MIN_QPS:g} to 1000 is accepted")
 
     def clients(self) -> int:
         """Requests in flight at most."""
