@@ -41,8 +41,11 @@ def command(*args: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     )
     try:
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(3)]
-        told = "".join(lines)
+        told = ""
+        while not told.endswith("\n}\n"):
+            line = process.stdout.readline()
+            assert line, "ended before it told its URL"
+            told += line
         yield process, json.loads(told)["url"]
     finally:
         process.kill()
