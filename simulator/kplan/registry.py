@@ -90,6 +90,7 @@ def refuse_code(text: str, where: str) -> None:
     """Refuse a policy that is code of a file or a module, where a file that may be another's names it.
 
     Args:
+        text: of the policy, as ``--policy`` takes it.
         where: what names it, for the message.
 
     Raises:
