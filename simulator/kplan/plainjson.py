@@ -35,6 +35,10 @@ class HeldText:
         """The text; an ``encoding`` has nothing to decode."""
         return self.text
 
+    def read_bytes(self) -> bytes:
+        """The text as UTF-8."""
+        return self.text.encode("utf-8")
+
 
 def read_record(file: TextFile, kind: type[Record], of: Format) -> Record:
     """Read a JSON file into a pydantic record with a ``schema_version``.

@@ -7,7 +7,7 @@ that no entry names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,6 +23,8 @@ from kplan.acceptance.load import load_acceptance, load_traces
 from kplan.acceptance.replay_input import find_roles, read_requests
 from kplan.cli.files import read_plan
 from kplan.config.scenario import load_scenario
+from kplan.dashboard.entry import read_token
+from kplan.dashboard.guard import Guard
 from kplan.errors import InfeasibleError, InputError
 from kplan.export import export_engines
 from kplan.export.read_config import source_of_file
@@ -166,10 +168,12 @@ def _said(path: Path) -> None:
 def _answers(path: Path) -> None:
     """A server whose every answer is the file."""
     body = path.read_bytes()
+
+    async def sent() -> AsyncIterator[bytes]:
+        yield body
+
     with Server("http://127.0.0.1:1") as server:
-        server._client = httpx.Client(
-            base_url=server.url, transport=httpx.MockTransport(lambda _: httpx.Response(200, content=body))
-        )
+        server._options["transport"] = httpx.MockTransport(lambda _: httpx.Response(200, content=sent()))
         server.info()
 
 
@@ -191,14 +195,20 @@ def _journal(path: Path) -> None:
 
 def _recorded(path: Path) -> None:
     recording.sidecar(path).write_bytes(s.as_json(s.RECORDING_META))
-    list(recording.open_recording(path, s.RECORDING_META["settings"]).read())  # type: ignore[arg-type]
+    with recording.open_recording(path, s.RECORDING_META["settings"]) as made:  # type: ignore[arg-type]
+        list(made.read())
 
 
 def _recorded_meta(path: Path) -> None:
     rows = path.with_name(path.name.removesuffix(".meta.json"))
     rows.write_bytes(s.RECORDING_ROWS)
-    made = recording.open_recording(rows, {"model": "m"})
-    _ = made.sound, made.passed("tokens")
+    with recording.open_recording(rows, {"model": "m"}) as made:
+        _ = made.sound, made.passed("tokens")
+
+
+def _token(path: Path) -> None:
+    path.chmod(0o600)
+    Guard("127.0.0.1", read_token(path))
 
 
 def _shipped(*names: str) -> Callable[[], Iterable[bytes]]:
@@ -412,6 +422,7 @@ READERS: tuple[Reader, ...] = (
         "record --url http://127.0.0.1:1 --out OUT.jsonl --prompts FILE",
         ("record prompts", "traces/record prompts", "verify prompts"),
     ),
+    Reader("token", "token", lambda: [b"0123456789abcdef\n"], _token, options=("dashboard token_file",)),
     Reader("search journal", "j.journal", lambda: [s.journal()], _journal, "search --qps 1 --storage FILE"),
     Reader("recording", "r.jsonl", _made(s.RECORDING_ROWS), _recorded),
     Reader("recording's settings", "r.jsonl.meta.json", _made(s.RECORDING_META), _recorded_meta),

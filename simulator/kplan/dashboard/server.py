@@ -112,28 +112,6 @@ class BoundedServer(TcpWSGIServer):  # type: ignore[misc]  # its base has no typ
         """On which it listens."""
         return int(self.effective_port)
 
-    def readable(self) -> bool:
-        """Whether it takes one more; before, who has dawdled longest makes room for whoever came last."""
-        older = list(self.active_channels.values())[:-1]
-        unread_bytes = sum(one.total_outbufs_len for one in older)
-        if len(older) >= self._places or unread_bytes > UNREAD_BYTES:
-            now_s = time.time()  # waitress' own clock
-            leaving = [one for one in older if one.gives_way(now_s)]
-            if leaving:
-                min(leaving, key=lambda one: one.creation_time).handle_close()
-        return bool(super().readable())
-
-    def maintenance(self, now: float) -> None:
-        """Also close who reads nothing, even where a thread waits for that, and who has been here long.
-
-        At once: its base closes whoever can be written to, which who reads nothing never can.
-        """
-        super().maintenance(now)
-        for one in list(self.active_channels.values()):
-            unread = one.total_outbufs_len and one.last_activity < now - SILENT_S
-            if unread or (not one.requests and one.creation_time < now - LIFE_S):
-                one.handle_close()
-
     def serve(self) -> None:
         """Serve until Ctrl-C or :meth:`shutdown`; what is worked on ends, what waits is dropped."""
         try:
@@ -151,7 +129,26 @@ class BoundedServer(TcpWSGIServer):  # type: ignore[misc]  # its base has no typ
         self.pull_trigger()
 
     def _turn(self, timeout_s: float) -> None:
+        self._make_room(time.time())  # waitress' own clock
         wasyncore.loop(timeout_s, use_poll=True, map=self._map, count=1)
+
+    def _make_room(self, now_s: float) -> None:
+        """Close who reads nothing, even where a thread waits for that, and who has been here long; where all
+        places are taken, or too much is unread, who has dawdled longest, but not whoever came last.
+
+        At once: waitress closes whoever can be written to, which who reads nothing never can. And between two
+        turns of its loop: within one, a newcomer may get the number of the closed file, and its news.
+        """
+        for one in list(self.active_channels.values()):
+            unread = one.total_outbufs_len and one.last_activity < now_s - SILENT_S
+            if unread or (not one.requests and one.creation_time < now_s - LIFE_S):
+                one.handle_close()
+        older = list(self.active_channels.values())[:-1]
+        unread_bytes = sum(one.total_outbufs_len for one in older)
+        if len(older) >= self._places or unread_bytes > UNREAD_BYTES:
+            leaving = [one for one in older if one.gives_way(now_s)]
+            if leaving:
+                min(leaving, key=lambda one: one.creation_time).handle_close()
 
     def _leave(self) -> None:
         """Refuse whoever comes, end what is worked on, send the answers there are to those who read them."""

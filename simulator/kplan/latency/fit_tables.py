@@ -287,9 +287,12 @@ def _csv(path: Path) -> pd.DataFrame:
             if len(file.readline(MOST_HEAD_BYTES + 1)) > MOST_HEAD_BYTES:
                 bound = f"its first line has more than {MOST_HEAD_BYTES:,} bytes"
                 raise InputError("kernel table", path.name, bound, "give it a header and a line a row")
-        return pd.read_csv(path)
+        table = pd.read_csv(path)
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise InputError("kernel table", path.name, f"cannot be read ({error})", "copy it again") from None
+    if not isinstance(table.index, pd.RangeIndex):  # pandas takes what is too much for the rows' names
+        raise InputError("kernel table", path.name, "a row has more values than the header", "copy it again")
+    return table
 
 
 def _positive(path: Path, table: pd.DataFrame, name: str) -> Array:

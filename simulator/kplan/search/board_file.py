@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from kplan.errors import InputError
 from kplan.files import check_not_cut, made_folder, read_text, write_texts
@@ -101,7 +101,7 @@ class _File(BaseModel):
     summary: tuple[Standing, ...]
     notes: tuple[str, ...]
     replications: int
-    versions: dict[str, str]
+    versions: dict[str, str] = Field(default_factory=dict)
     scenario: _Scenario
 
 
