@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,15 +12,17 @@ import pyarrow.parquet as pq
 
 from kplan.errors import InputError
 from kplan.files import check_readable, most_unpacked
+from kplan.parquetfooter import TAIL, Chunk, chunks, footer_bytes
 
 MOST_BYTES = 2**36
 """Largest file that is read: what is asked for of it is in memory at once."""
 _TEXTS = "BYTE_ARRAY"
-_FREE = frozenset({"DELTA_BYTE_ARRAY"})
-"""Encodings of texts in which each takes bytes from the one before, so that a few make any length."""
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, _TEXTS: 8}
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+"""Bytes of a value in memory; of those of a length of their own see :meth:`Parquet._own_width`."""
 _OF_PANDAS = b"pandas"
 """Metadata that to_pandas would trust."""
+_FAULTS = (OSError, ValueError, LookupError, pa.ArrowException)
+"""What pyarrow raises of a damaged file; ValueError: of a name that is not UTF-8, for one."""
 _FIX = "it may be truncated: copy it again"
 
 
@@ -42,7 +45,7 @@ class Parquet:
         try:
             self._file = self._opened(())
             self.schema: pa.Schema = self._file.schema_arrow
-        except (OSError, pa.ArrowException) as error:
+        except _FAULTS as error:
             raise self._damaged(error) from None
         size = source.stat().st_size if isinstance(source, Path) else source.size
         self._most_bytes = most_unpacked(size)
@@ -57,9 +60,11 @@ class Parquet:
         texts = self._check(frozenset(names))
         try:
             table = self._opened(texts).read(columns=names)
-            return self._written_out(table)
-        except (OSError, pa.ArrowException) as error:
+            table = self._written_out(table)
+            table.validate(full=True)  # texts that are not UTF-8 are found at their first use, else
+        except _FAULTS as error:
             raise self._damaged(error) from None
+        return table
 
     def _opened(self, texts: Sequence[str]) -> pq.ParquetFile:
         source = self._source if isinstance(self._source, Path) else pa.BufferReader(self._source)
@@ -72,26 +77,42 @@ class Parquet:
         """Paths of texts, to be read as they are packed; InputError where the file tells too many bytes."""
         texts: set[str] = set()
         needed = 0
-        metadata = self._file.metadata
-        for group in (metadata.row_group(at) for at in range(metadata.num_row_groups)):
-            for at in range(group.num_columns):
-                chunk, place = group.column(at), group.column(at).path_in_schema
-                if place.partition(".")[0] not in names:
-                    continue
-                width = max(_WIDTHS.get(chunk.physical_type, 0), metadata.schema.column(at).length or 0)
-                if chunk.physical_type == _TEXTS:
-                    as_packed = not _FREE & set(chunk.encodings) and self._is_text(place)
-                    width = 8 if as_packed else chunk.total_uncompressed_size
-                    texts |= {place} if as_packed else set()
-                needed += max(chunk.num_values, group.num_rows) * width + chunk.total_uncompressed_size
+        try:
+            found = [chunk for chunk in chunks(self._footer()) if chunk.path[0] in names]
+        except ValueError as error:
+            raise self._damaged(error) from None
+        for chunk in found:
+            width = _WIDTHS.get(chunk.kind) or self._own_width(chunk)
+            if chunk.kind == _TEXTS and not chunk.from_the_last and self._is_text(chunk.path):
+                width = _WIDTHS["INT64"]
+                texts.add(".".join(chunk.path))
+            needed += chunk.values * width + chunk.plain_bytes
         self._bound(needed)
         return sorted(texts)
 
-    def _is_text(self, place: str) -> bool:
+    def _own_width(self, chunk: Chunk) -> int:
+        """Bytes of a value whose length is its own: a decimal's, or of all texts, which each may repeat."""
+        at = self.schema.get_field_index(chunk.path[0])
+        kind = self.schema.field(at).type if at >= 0 else pa.null()
+        kind = kind.value_type if _is_list(kind) else kind
+        fixed = pa.types.is_fixed_size_binary(kind) or pa.types.is_decimal(kind)
+        return int(kind.byte_width) if fixed else chunk.plain_bytes
+
+    def _footer(self) -> bytes:
+        with (
+            self._source.open("rb")
+            if isinstance(self._source, Path)
+            else pa.BufferReader(self._source) as file
+        ):
+            file.seek(-TAIL, os.SEEK_END)
+            size = footer_bytes(file.read(TAIL))
+            file.seek(-min(size + TAIL, file.tell()), os.SEEK_END)
+            return file.read(size)
+
+    def _is_text(self, path: tuple[str, ...]) -> bool:
         """Whether it is a column of texts, or of lists of texts."""
-        name, _, inside = place.partition(".")
-        field = self.schema.field(name) if self.schema.get_field_index(name) >= 0 else None
-        return field is not None and (not inside or (_is_list(field.type) and inside.count(".") == 1))
+        at = self.schema.get_field_index(path[0])
+        return at >= 0 and (len(path) == 1 or (_is_list(self.schema.field(at).type) and len(path) == 3))
 
     def _written_out(self, table: pa.Table) -> pa.Table:
         """The table with texts in the place of what stands for them."""

@@ -25,7 +25,8 @@ from tests.report.theme import look
 MODULES = [name for part in PARTS for name in part.modules]
 INTERNAL = {
     "kplan.cli", "kplan.dashboard", "kplan.files", "kplan.formats", "kplan.interrupts", "kplan.jit",
-    "kplan.locks", "kplan.plainjson", "kplan.plainparquet", "kplan.plainyaml", "kplan.policy_args",
+    "kplan.locks", "kplan.parquetfooter", "kplan.plainjson", "kplan.plainparquet", "kplan.plainyaml",
+    "kplan.policy_args",
 }  # fmt: skip
 """The commands, their page, and what only kplan's own modules use."""
 ROOT = Path(__file__).parents[2]

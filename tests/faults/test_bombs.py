@@ -35,14 +35,13 @@ def gzipped(piece: bytes, times: int) -> bytes:
 
 @cache
 def rows_without_end() -> bytes:
-    """A table of 34 million equal rows, 800 MB of values: run lengths make some kB of it."""
+    """A table of 17 million equal rows, 400 MB of values: run lengths make some kB of it."""
     sink = io.BytesIO()
     names = ("t_s", "input_tokens", "output_tokens")
     table = pa.table(dict.fromkeys(names, pa.array([1.0] * 2**16)))
     with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
         big = pa.concat_tables([table] * 256).combine_chunks()
-        for _ in range(2):
-            writer.write_table(big, row_group_size=len(big))
+        writer.write_table(big, row_group_size=len(big))
     return sink.getvalue()
 
 
@@ -122,8 +121,8 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
         lambda: b"concurrency,tpot_ms,prompt_tokens,output_tokens\n" + b"100000,5,9,9\n" * 20_000,
     ),
     "a gzip that unpacks to 200 MB": ("request log", lambda: gzipped(b"0" * MIB, 200)),
-    "a parquet log of 34 million rows": ("request log", rows_without_end),
-    "a parquet table of 34 million rows": ("GEMM parquet table", rows_without_end),
+    "a parquet log of 17 million rows": ("request log", rows_without_end),
+    "a parquet table of 17 million rows": ("GEMM parquet table", rows_without_end),
     "a text of a MiB in each row": ("token ids", one_long_text),
     "a list of a text of a MiB in each row": ("token ids", lambda: one_long_text(nested=True)),
     "a key for every line": (
@@ -169,7 +168,7 @@ def test_what_is_no_file_is_refused_unread(tmp_path: Path) -> None:
     for number, reader in enumerate(READERS):
         if reader.name.startswith(OF_A_SERVER):
             continue
-        for kind in ("pipe", ("device", "link", "folder")[number % 3]):
+        for kind in ("pipe", *(("device", "link", "folder") if number % 6 == 0 else ())):
             folder = tmp_path / f"{number}-{kind}"
             folder.mkdir()
             path = folder / reader.file

@@ -17,8 +17,8 @@ from tests.faults.mutate import mutate
 from tests.faults.readers import READERS, Reader
 
 NAMES = {reader.name: reader for reader in READERS}
-SLOW = {"plan": 5, "exported plan": 5, "model": 10, "calibration": 10, "config.json": 10}
-"""Examples of readers whose files take longest; 25 of the others."""
+SLOW = {"plan": 5, "exported plan": 5, "model": 8, "calibration": 8, "config.json": 8}
+"""Examples of readers whose files take longest; 12 of the others."""
 
 WRITTEN = frozenset(
     {
@@ -77,7 +77,7 @@ def test_damage_is_read_or_told_in_one_line(name: str) -> None:
     reader = NAMES[name]
 
     @settings(
-        max_examples=SLOW.get(name, 25),
+        max_examples=SLOW.get(name, 12),
         suppress_health_check=list(HealthCheck),
         derandomize=True,
         database=None,
