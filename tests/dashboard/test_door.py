@@ -65,6 +65,13 @@ def _send(stack: ExitStack, port: int, text: bytes, *, window: int | None = None
     return one
 
 
+def _unread(stack: ExitStack, port: int, asked: bytes = BIG) -> socket.socket:
+    """A client that is being sent an answer and reads one byte of it."""
+    one = _send(stack, port, asked, window=4096)
+    assert one.recv(1) == b"H"
+    return one
+
+
 def _all(one: socket.socket) -> bytes:
     """What comes until the end, which a reset is too."""
     parts = []
@@ -117,8 +124,7 @@ def test_answers_that_are_never_read_keep_nobody_out(
     _, url, port = site
     with ExitStack() as stack:
         for _ in range(3 * PLACES):
-            unread = _send(stack, port, BIG, window=4096)
-            assert unread.recv(1) == b"H"  # it is being sent
+            _unread(stack, port)
         assert ask(url) == (200, "home")
 
 
@@ -137,8 +143,7 @@ def test_who_reads_nothing_goes_even_where_a_thread_waits_for_it(monkeypatch: py
     made = Site()
     with served(lambda: made.app) as url, ExitStack() as stack:
         port = int(url.rpartition(":")[2])
-        unread = _send(stack, port, 3 * BIG, window=4096)
-        assert unread.recv(1) == b"H"
+        unread = _unread(stack, port, 3 * BIG)
         assert _is_held(port, unread)
         _until(lambda: not _is_held(port, unread))
 
@@ -150,10 +155,7 @@ def test_the_bytes_of_unread_answers_are_bounded(
     monkeypatch.setattr(server, "UNREAD_BYTES", len(ANSWER))
     _, _, port = site
     with ExitStack() as stack:
-        unread = []
-        for _ in range(PLACES - 2):
-            unread.append(_send(stack, port, BIG, window=4096))
-            assert unread[-1].recv(1) == b"H"
+        unread = [_unread(stack, port) for _ in range(PLACES - 2)]
         assert len(_all(unread[0])) < len(ANSWER)  # dropped before it was all sent
         read = 0
         while read < len(ANSWER):  # the newest is kept; its connection stays open

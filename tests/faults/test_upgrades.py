@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -63,26 +64,21 @@ def marked(record: dict[str, Any], version: object) -> dict[str, Any]:
     return rest if version is NONE else {KEY: version, **rest}
 
 
-def a_json(record: dict[str, Any], read: Callable[[Path], object]) -> Callable[[Path, object], object]:
-    """The door of a kind that is one JSON object."""
+def a_file(
+    record: dict[str, Any], read: Callable[[Path], object], name: str, dump: Callable[[dict[str, Any]], str]
+) -> Callable[[Path, object], object]:
+    """The door of a kind that is one mapping, written by ``dump``."""
 
     def door(folder: Path, version: object) -> object:
-        path = folder / "file.json"
-        path.write_text(json.dumps(marked(record, version)), encoding="utf-8")
+        path = folder / name
+        path.write_text(dump(marked(record, version)), encoding="utf-8")
         return read(path)
 
     return door
 
 
-def a_yaml(record: dict[str, Any], read: Callable[[Path], object]) -> Callable[[Path, object], object]:
-    """The door of a kind that is one YAML mapping."""
-
-    def door(folder: Path, version: object) -> object:
-        path = folder / "file.yaml"
-        path.write_text(yaml.safe_dump(marked(record, version)), encoding="utf-8")
-        return read(path)
-
-    return door
+a_json = partial(a_file, name="file.json", dump=json.dumps)
+a_yaml = partial(a_file, name="file.yaml", dump=yaml.safe_dump)
 
 
 def shipped(kind: str, name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from kplan.acceptance import cells
 from kplan.acceptance.joint import Dependence
 from kplan.config.record import Record
 from kplan.files import write_text
-from kplan.formats import PAIR
+from kplan.formats import KEY, PAIR
 from kplan.plainjson import TextFile, read_record
 from kplan.provenance import Kind, Provenance, versions
 
@@ -47,7 +47,7 @@ def save_pair(pair: Dependence, path: Path) -> None:
 def pair_json(pair: Dependence) -> str:
     """The text of a dependence's file."""
     record = {
-        "schema_version": PAIR.version,
+        KEY: PAIR.version,
         "leader": pair.leader,
         "follower": pair.follower,
         "provenance": {

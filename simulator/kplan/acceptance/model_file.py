@@ -14,7 +14,7 @@ from kplan.acceptance import cells
 from kplan.acceptance.model import Lookup, TraceModel
 from kplan.config.record import Record
 from kplan.files import write_text
-from kplan.formats import TRACE_MODEL
+from kplan.formats import KEY, TRACE_MODEL
 from kplan.plainjson import TextFile, read_record
 from kplan.provenance import Kind, Provenance, versions
 
@@ -102,7 +102,7 @@ class _ModelFile(Record):
 def to_json(model: TraceModel) -> str:
     """The model as JSON text, one line per state."""
     record = {
-        "schema_version": TRACE_MODEL.version,
+        KEY: TRACE_MODEL.version,
         "proposer": model.proposer,
         "provenance": {
             "kind": str(model.provenance.kind),

@@ -52,11 +52,10 @@ def tell_other_versions(what: str, made_with: Mapping[str, str]) -> None:
     """A line on stderr where a file was made with other versions than those here."""
     from kplan.provenance import other_versions, versions
 
-    here = versions()
-    other = [f"{name} {was} (here {here[name]})" for name, was in other_versions(made_with).items()]
-    if other:
-        expected = DIFFERENT if "kplan" in other_versions(made_with) else SAME
-        prose(f"note: {what} was made with {', '.join(other)}: {expected}", err=True)
+    if other := other_versions(made_with):
+        here = versions()
+        told = ", ".join(f"{name} {was} (here {here[name]})" for name, was in other.items())
+        prose(f"note: {what} was made with {told}: {DIFFERENT if 'kplan' in other else SAME}", err=True)
 
 
 def say(line: str = "", *, err: bool = False, style: str = "") -> None:

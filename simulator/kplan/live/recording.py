@@ -121,7 +121,7 @@ class Recording:
         self._bytes = self.path.stat().st_size
 
     def _save(self) -> None:
-        record = {"schema_version": RECORDING.version, "settings": dict(self.settings), "runs": self.runs}
+        record = {KEY: RECORDING.version, "settings": dict(self.settings), "runs": self.runs}
         write_text(json.dumps(record, indent=1) + "\n", sidecar(self.path))
 
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kplan.formats import RECORDS
+from kplan.formats import KEY, RECORDS
 
 METADATA_KEY = b"kplan.records"
 
@@ -81,7 +81,7 @@ REQUEST_COLUMNS: Mapping[str, Column] = {
 def open_table(sink: BinaryIO, name: str, columns: Mapping[str, Column], origin: Mapping[str, Any]) -> Any:
     """A parquet writer whose schema says what every column is and where the rows come from."""
     meta = {
-        "schema_version": RECORDS.version,
+        KEY: RECORDS.version,
         "table": name,
         "columns": {name: {"unit": one.unit, "what": one.what} for name, one in columns.items()},
         **origin,

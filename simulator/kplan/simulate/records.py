@@ -15,7 +15,7 @@ from kplan.engine import Fleet, Replica
 from kplan.engine.state import STEPS, W_CLOSE_S, W_OPEN_S, Steps
 from kplan.errors import InputError
 from kplan.files import made_folder, replacing_together, telling
-from kplan.formats import RECORDS
+from kplan.formats import KEY, RECORDS
 from kplan.provenance import digest, file_digest, versions
 from kplan.registry import PolicySpec
 from kplan.simulate.draw import Drawn
@@ -127,7 +127,7 @@ class Recorder:
                     }
                 )
         run = {
-            "schema_version": RECORDS.version,
+            KEY: RECORDS.version,
             **origin,
             "scenario": scenario,
             "replications": replications,
