@@ -25,7 +25,7 @@ LLAMA = load_model("llama-3.1-8b")
 @dataclass(frozen=True)
 class Gpu:
     """A GPU that takes 1 ms for each query token of a decode (2 for a 70B model's), 2 us a prompt token and
-    0.1 us a token of context; every drafter pass takes ``draft_s``."""
+    0.1 us a token of context; every draft takes ``draft_s``."""
 
     token_s: float = 1e-3
     drafter: Drafter | None = None
@@ -35,7 +35,9 @@ class Gpu:
         verify = np.asarray(shape.decode_tokens) * self.token_s + np.asarray(shape.decode_kv_tokens) * 1e-7
         verify = verify + np.asarray(shape.prefill_tokens) * 2e-6
         zero = np.zeros_like(verify)
-        return StepTime(verify, zero if self.drafter is None else zero + self.draft_s, zero, zero)
+        return StepTime(
+            verify, zero if self.drafter is None else zero + self.draft_s * shape.draft_k, zero, zero
+        )
 
 
 def model_of(name: str, proposer: str | None, tp: int) -> LatencyModel:
