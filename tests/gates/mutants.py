@@ -135,11 +135,8 @@ def kept(file: Path) -> Known:
 def draw_all(count: int, seed: int, only: str) -> list[Mutant]:
     """The mutants, of the modules whose path holds ``only``."""
     files = [path for package in PACKAGES for path in sorted((REPOSITORY / package).glob("*.py"))]
-    codes = {
-        path.relative_to(REPOSITORY).as_posix(): path.read_text(encoding="utf-8")
-        for path in files
-        if only in str(path)
-    }
+    names = {path: path.relative_to(REPOSITORY).as_posix() for path in files}
+    codes = {name: path.read_text(encoding="utf-8") for path, name in names.items() if only in name}
     found = {module: sites(module, code, changes(code)) for module, code in codes.items()}
 
     def good(mutant: Mutant) -> bool:

@@ -74,6 +74,18 @@ def test_replacements_of_one_operator_are_one_site() -> None:
     ]
 
 
+def test_a_star_between_parameters_is_no_operator_and_strict_no_site() -> None:
+    code = "def f(a, *, b=(2) * 3):\n    return [*zip(a, b, strict=True)] * b\n"
+    times = "core/ReplaceBinaryOperator_Mul_Div"
+    stars = [(1, 9), (1, 18), (2, 12), (2, 37)]
+    found = [(times, number, at) for number, at in enumerate(stars)]
+    found.append(("core/ReplaceTrueWithFalse", 0, (2, 30)))
+    assert [(site.at, site.choices) for site in sites("m.py", code, found)] == [
+        ((1, 18), ((times, 1),)),
+        ((2, 37), ((times, 3),)),
+    ]
+
+
 def made(module: str, count: int) -> list[Site]:
     return [Site(module, (line, 0), "NumberReplacer", line, line, (("n", line),)) for line in range(count)]
 

@@ -142,7 +142,7 @@ def test_a_run_at_an_edge_is_one(changed: dict[str, object]) -> None:
     [
         (f"{HEAD}\n1,0.099,9,9\n1,0.09,9,9\n1,7,9,9", "got 0.099, looks like seconds; multiply it by 1000"),
         (f"{HEAD}\n" + "100000,5,9,9\n" * 100 + "1,5,9,9", "'10,000,001', at most 10,000,000 over all rows"),
-        (f"{HEAD}\n1,5,9,9\n1,0,9,9", "tpot_ms in line 3 of t.csv: got '0'"),
+        (f"{HEAD}\n1,5,9,9\n1,0,0,9", "tpot_ms in line 3 of t.csv: got '0'"),
         (f"{HEAD}\n1,5,9", "line 2 of t.csv: got '3 cells', the header has 4"),
         (f"{HEAD},k\n1,5,9,9,1", "the row in line 2 of t.csv: got '1,5,9,9,1', .*no proposer"),
         (f'{HEAD}\n1,"5,9,9', "3 cells|2 cells"),
@@ -191,7 +191,7 @@ def test_a_table_of_more_than_16_mb_is_not_read(tmp_path: Path) -> None:
         ({"decode_requests": 1.1e9}, "decode_requests in line 1"),
         ({"k": -1}, "k in line 1"),
         ({"k": 255}, "k in line 1"),
-        ({"step_s": 0}, "step_s in line 1"),
+        ({"step_s": 0, "decode_requests": -1}, "step_s in line 1"),
         ({"step_s": 5.1}, "got 5.1, looks like milliseconds; divide the column by 1000"),
     ],
 )
@@ -313,6 +313,13 @@ def test_a_part_of_a_server_s_log_keeps_the_size_of_its_cache(tmp_path: Path) ->
     path.write_text(size + "noise\n" + step.format(1, 5) + step.format(2, 6.5))
     (row,) = read_steps(path, begin=len(size) + len("noise\n") + 1)
     assert (row.seconds, counts(row)["decode_kv_tokens"], row.place) == (0.0065, 100, "line 4")
+
+
+def test_a_log_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(b"\xff\xff\n")
+    with pytest.raises(InputError, match=r"--steps: got 's\.jsonl', cannot be read"):
+        read_steps(path)
 
 
 def test_a_log_of_more_than_a_gigabyte_is_not_read(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_shipped_timings_name_their_file_and_steps_are_tokens_long() -> None
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("a: [", "is not valid YAML"), ("hardware: made\nk_sweep: [{k: -1}]", r"sources: |k_sweep\.0\.")],
+    [("a: [", "is not valid YAML"), ("hardware: 1\nsources: 2\nk_sweep: [{k: -1}]", "hardware: ")],
 )
 def test_timings_that_cannot_be_read_are_refused_by_key(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "timings.yaml"
