@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from tests.gates.mutants import Known
 from tests.gates.sites import Mutant, Site, draw, sites, statement_at, statements, telling, unseen
 
 CODE = '''\
@@ -84,6 +85,15 @@ def test_a_star_between_parameters_is_no_operator_and_strict_no_site() -> None:
         ((1, 18), ((times, 1),)),
         ((2, 37), ((times, 3),)),
     ]
+
+
+def test_a_statement_of_the_import_meets_every_test_of_its_module() -> None:
+    """Coverage notes what no test ran under the name "". Both tests run line 0, that is, some function."""
+    known = Known(
+        {"slow": 2.0, "quick": 1.0}, {("m", 1): {""}, ("m", 5): {"slow"}, ("m", 0): {"slow", "quick"}}
+    )
+    at_import, inside, nowhere = (Site("m", (line, 0), "", line, line, ()) for line in (1, 5, 9))
+    assert [known.meeting(site) for site in (at_import, inside, nowhere)] == [["quick", "slow"], ["slow"], []]
 
 
 def made(module: str, count: int) -> list[Site]:

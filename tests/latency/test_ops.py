@@ -165,7 +165,7 @@ def test_elementwise_traffic_of_dense_routed_and_latent_layers() -> None:
     mla = LatentAttention(q_rank=6, kv_rank=10, rope_dim=2, nope_dim=3, v_dim=4)
     latent = replace(SMALL, latent=mla)
     assert ops.elementwise_bytes_per_token(latent, 1) == 2 * (64 + 36 + 2 * (5 * 2 + 6 + 10))
-    found = ops.elementwise_s(CALIBRATION.elementwise, GPU, SMALL, 1, counts(0, 1, 5))
+    found = ops.elementwise_s(CALIBRATION.elementwise, GPU, SMALL, 1, counts(0, 1, 5), routed=False)
     assert found == pytest.approx([0.0, 2 + 248 / 500, 2 + 5 * 248 / 500])
 
 
