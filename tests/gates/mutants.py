@@ -53,7 +53,7 @@ class Known:
         """The tests that a mutant of ``site`` meets, cheapest first."""
         met: set[str] = set()
         for line in range(site.first, site.last + 1):
-            met |= self.ran.get((site.module, line), set())
+            met |= self.ran.get((site.module, line), set()) - {""}
         if not met and self.at_import(site):
             met = self.ran.get((site.module, 0), set())
         return within(BUDGET_S, {test: self.cost_s[test] for test in met if test in self.cost_s})
