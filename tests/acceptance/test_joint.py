@@ -283,7 +283,11 @@ def plain_pair(
                 after = advance(table, group, state, np.uint64(one), first, end, length, acc, acc.copy())
                 drawn[-1].append((acc, after))
         ours, theirs = (np.stack([acc for acc, _ in each]) for each in drawn)
-        taken = _assigned(ours, theirs, pair.depth, mix(np.uint64((ties + first) % 2**64))) if matched else 0
+        taken = (
+            _assigned(ours, theirs, pair.depth, np.uint64(mix(np.uint64((ties + first) % 2**64))))
+            if matched
+            else 0
+        )
         told += theirs[taken].tolist()
         states = [drawn[0][0][1], drawn[1][taken][1]]
     return told
