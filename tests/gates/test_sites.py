@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.gates.mutants import Known
+from tests.gates.mutants import Known, within
 from tests.gates.sites import Mutant, Site, draw, sites, statement_at, statements, telling, unseen
 
 CODE = '''\
@@ -87,15 +87,6 @@ def test_a_star_between_parameters_is_no_operator_and_strict_no_site() -> None:
     ]
 
 
-def test_a_statement_of_the_import_meets_every_test_of_its_module() -> None:
-    """Coverage notes what no test ran under the name "". Both tests run line 0, that is, some function."""
-    known = Known(
-        {"slow": 2.0, "quick": 1.0}, {("m", 1): {""}, ("m", 5): {"slow"}, ("m", 0): {"slow", "quick"}}
-    )
-    at_import, inside, nowhere = (Site("m", (line, 0), "", line, line, ()) for line in (1, 5, 9))
-    assert [known.meeting(site) for site in (at_import, inside, nowhere)] == [["quick", "slow"], ["slow"], []]
-
-
 def made(module: str, count: int) -> list[Site]:
     return [Site(module, (line, 0), "NumberReplacer", line, line, (("n", line),)) for line in range(count)]
 
@@ -119,3 +110,19 @@ def test_what_cannot_be_run_is_drawn_again() -> None:
     drawn = draw({"m": made("m", 40)}, 15, 3, odd)
     assert len(drawn) == 15
     assert all(map(odd, drawn))
+
+
+def test_a_mutant_meets_the_tests_of_its_lines_or_where_it_runs_at_import_those_of_its_module() -> None:
+    """Import has no test's name. What no function of the module runs is met by nobody."""
+    ran = {("m", 0): {"f", "g"}, ("m", 1): {""}, ("m", 2): {"", "g"}, ("m", 3): {"f"}, ("n", 1): {""}}
+    known = Known({"f": 2.0, "g": 1.0}, ran)
+
+    def at(module: str, first: int, last: int) -> list[str]:
+        return known.meeting(Site(module, (first, 0), "NumberReplacer", first, last, ()))
+
+    assert at("m", 1, 1) == ["g", "f"]
+    assert at("m", 1, 2) == ["g"]
+    assert at("m", 2, 3) == ["g", "f"]
+    assert at("m", 4, 5) == at("n", 1, 1) == []
+    assert within(2.5, known.cost_s) == ["g"]
+    assert within(0.5, known.cost_s) == ["g"]
