@@ -62,17 +62,19 @@ imports: setup
 
 # One process a core, of a file all tests in one: what a file has made once, its tests share.
 unit: setup
-	$(BIN)/python -m pytest -m 'not live and not soak' --ignore tests/notebooks --ignore tests/bench -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -m 'not live and not soak' --ignore tests/notebooks --ignore tests/bench -n auto --maxprocesses 4 --dist loadfile --durations 25
 
 notebooks: setup
 	$(BIN)/python -m pytest tests/notebooks
 
+# What only asks an engine's code runs two at a time; servers have the machine to themselves.
 # LIVE_REQUIRED= (empty) goes on without an engine whose packages cannot be had here; its tests then skip.
 LIVE_REQUIRED ?= yes
 
 test-live: setup ## the exported configs on a real vLLM (and SGLang's parser), on the CPU; first run installs them
 	$(BIN)/python -m tests.live.install $(if $(LIVE_REQUIRED),--required)
-	$(BIN)/python -m pytest tests/live -m live -v -rs
+	$(BIN)/python -m pytest tests/live -m 'live and not served' -n auto --maxprocesses 2 --dist loadfile -rs --durations 10
+	$(BIN)/python -m pytest tests/live -m 'live and served' -v -rs --durations 20
 
 soak: $(TOOLS) ## long fuzzing, kills and memory, KPLAN_SOAK_S seconds a suite; figures go to runs/soak.jsonl
 	$(BIN)/python -m pytest tests/soak -m soak -v

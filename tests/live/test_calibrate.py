@@ -33,6 +33,8 @@ from tests.live.calibrated import (
 from tests.live.install import Engine
 from tests.live.walk import Pair, walk
 
+pytestmark = pytest.mark.served
+
 
 @pytest.fixture(scope="module")
 def predicted(

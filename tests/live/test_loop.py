@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.live.calibrated import OUTPUT_TOKENS, POLICIES, TABLES, Calibrated, K, kplan, served, started
+from tests.live.calibrated import POLICIES, RECORDED_TOKENS, TABLES, Calibrated, K, kplan, served, started
 from tests.live.install import Engine
 from tests.live.walk import Pair, walk
+
+pytestmark = pytest.mark.served
 
 CLIENTS = 8
 
@@ -46,7 +48,7 @@ def verified(
     config["enable-logging-iteration-details"] = True
     with started(logging_vllm, config, log) as server:
         argv = ["verify", str(planned), "--url", server.url, "--engine-python", str(logging_vllm.python)]
-        argv += ["--steplog", str(log), "--limit-s", "90", "--out", str(folder / "report")]
+        argv += ["--steplog", str(log), "--limit-s", "400", "--out", str(folder / "report")]
         code, found = kplan(argv, folder / "verified.json")
     assert code in (0, 1)
     assert (folder / "report" / "report.html").is_file()
@@ -57,8 +59,8 @@ def test_what_was_recorded_is_what_the_pair_accepts(calibrated: Calibrated, pair
     told = kplan(
         ["traces", "describe", str(calibrated.recording)], calibrated.recording.with_suffix(".described.json")
     )[1]
-    walks = [walk(pair, token, OUTPUT_TOKENS, K) for token in pair.cycle[::64]]
-    expected = len(walks) * (OUTPUT_TOKENS - 1) / sum(one.drafts for one in walks)
+    walks = [walk(pair, token, RECORDED_TOKENS, K) for token in pair.cycle[::64]]
+    expected = len(walks) * (RECORDED_TOKENS - 1) / sum(one.drafts for one in walks)
     assert told["proposers"]["draft-model"]["step_mean"] == pytest.approx(expected, rel=0.02)
 
 

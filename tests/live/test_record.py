@@ -22,6 +22,8 @@ from tests.live.install import Engine
 from tests.live.server import Server, serve
 from tests.live.walk import Pair, walk
 
+pytestmark = pytest.mark.served
+
 K = 4
 REQUESTS, OUTPUT_TOKENS = 24, 96
 

@@ -14,7 +14,9 @@ from tests.live.install import Engine
 from tests.live.make_example import PROMPTS, SERVED_RULE, read_rows, record, served
 from tests.live.smol import MODEL, serve_ngram
 
-REQUESTS = 15  # the first of the file: three of each kind
+pytestmark = pytest.mark.served
+
+REQUESTS = 10  # the first of the file: two of each kind
 CONCURRENCY = 8
 
 

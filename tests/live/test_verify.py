@@ -29,6 +29,8 @@ from tests.live.verdicts import IN_ENGINE
 from tests.live.walk import Pair, geometric_mean_accepted
 from tests.live_fake.verified import plan
 
+pytestmark = pytest.mark.served
+
 K, CLIENTS, REQUESTS = 4, 4, 120
 PROMPT_TOKENS, OUTPUT_TOKENS = 32, 128
 
@@ -104,7 +106,7 @@ def _verify(
     planned: Path, server: Server, vllm: Engine, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> dict[str, Any]:
     argv = ["verify", str(planned), "--url", server.url, "--engine-python", str(vllm.python), "--json"]
-    code = run([*argv, "--requests", str(REQUESTS), "--limit-s", "120", "--out", str(out)])
+    code = run([*argv, "--requests", str(REQUESTS), "--limit-s", "400", "--out", str(out)])
     told = capsys.readouterr()
     assert code in (0, 1), told.err
     found: dict[str, Any] = json.loads(told.out)

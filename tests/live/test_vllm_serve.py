@@ -16,6 +16,8 @@ from tests.live.plans import drafter, plan, target
 from tests.live.server import Server, group_members, serve
 from tests.live.walk import Pair, Walk, geometric_mean_accepted, walk
 
+pytestmark = pytest.mark.served
+
 TABLE = ((1, 2, 4), (3, None, 2))
 CALM_K, BUSY_K = 4, 2
 REQUESTS, OUTPUT_TOKENS = 16, 256  # together one round of the pair's cycle: every token is the last one once

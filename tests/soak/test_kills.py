@@ -1,4 +1,4 @@
-"""Commands killed at random moments: what they write is whole or absent, and the next run goes on."""
+"""Commands ended at random moments: what they write is whole or absent, and the next run goes on."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tests.latency.test_fit_measured import write_log
 from tests.search.servers import SMALL, environment
 from tests.soak.figures import seconds, tell
 
+ENDS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 LONGEST_S = 240.0
 """Of one run of one command, on a busy machine."""
 
@@ -86,45 +87,54 @@ def commands(folder: Path) -> dict[str, Command]:
     }
 
 
-def start(command: Command) -> subprocess.Popen[bytes]:
-    """Run it in a group of its own, so that a kill is one of all it started."""
-    return subprocess.Popen(
-        [sys.executable, *KPLAN, *command.argv],
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def start(command: Command, said: Path) -> subprocess.Popen[bytes]:
+    """Run it in a group of its own, so that a kill is one of all it started; ``said`` gets its errors."""
+    with said.open("wb") as errors:
+        return subprocess.Popen(
+            [sys.executable, *KPLAN, *command.argv],
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+
+
+def end(process: subprocess.Popen[bytes], number: signal.Signals, said: Path) -> None:
+    """End it. What is asked to end either is done already or says so, and never shows a traceback."""
+    os.killpg(process.pid, number)
+    code = process.wait(LONGEST_S)
+    if number != signal.SIGKILL:
+        assert code in (0, 128 + number, -number), code  # the last: before its own handler stands
+        assert "Traceback" not in said.read_text(encoding="utf-8"), said.read_text(encoding="utf-8")
 
 
 def test_kills_at_random_moments_tear_nothing(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
-    draw, made = random.Random(seed), commands(tmp_path)
+    draw, made, said = random.Random(seed), commands(tmp_path), tmp_path / "said.txt"
     for command in made.values():
         begin = time.monotonic()
-        assert start(command).wait(LONGEST_S) == 0
+        assert start(command, said).wait(LONGEST_S) == 0
         command.usual_s = time.monotonic() - begin
     kills, torn, lost, runs = 0, 0, 0, len(made)
-    end = time.monotonic() + seconds(300.0)
-    while time.monotonic() < end:
+    end_s = time.monotonic() + seconds(300.0)
+    while time.monotonic() < end_s:
         name, command = draw.choice(sorted(made.items()))
         if draw.random() < 0.3:
             for left in tmp_path.glob("a.journal*" if name == "search" else "a.parquet"):
                 left.unlink()
         before = command.check()
-        process = start(command)
+        process = start(command, said)
         time.sleep(draw.uniform(0.3, 1.05) * command.usual_s)
         if process.poll() is None:
             kills += 1
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            end(process, draw.choice(ENDS), said)
         try:
             lost += max(0, before - command.check())
         except (InputError, AssertionError, ValueError) as error:
             torn += 1
             print(f"{name}, kill {kills}: {error}")
-        assert start(command).wait(LONGEST_S) == 0, f"{name} does not go on after kill {kills}"
+        assert start(command, said).wait(LONGEST_S) == 0, f"{name} does not go on after kill {kills}"
         runs += 2
     assert kills
     assert [one.name for one in tmp_path.rglob(".*.kplan-*")] == []
