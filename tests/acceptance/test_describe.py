@@ -75,6 +75,69 @@ def test_rows_that_never_stand_together_make_no_pair() -> None:
     assert complementarity(replace(set_of(one), proposers={"a": one, "b": two})) == []
 
 
+def test_every_figure_of_a_lookup_by_hand() -> None:
+    """Positions 1..5 of the first request: 3 tokens of 2 drafts, 1 of 2, 2 of 2, no match, and nothing left.
+    No match in the third."""
+    offered = trace_of([[1, 3, 1, 2, 1, 1], [1], [1, 1]], 2, [[0, 2, 2, 2, 0, 2], [0], [0, 0]])
+    found = describe(set_of(offered))["made"]
+    assert (found["requests"], found["positions"], found["known_positions"]) == (3, 6, 6)
+    assert (found["recorded_k"], found["aligned_rows"]) == (2, 3)
+    assert (found["unmatched_positions"], found["censored_positions"]) == (2, 1)
+    assert found["position_mean"] == pytest.approx(9 / 6)
+    assert [(row["draft"], row["reached"], row["accepted"]) for row in found["by_draft"]] == [
+        (1, 3, 2),
+        (2, 2, 1),
+    ]
+    assert [row["marginal"] for row in found["by_draft"]] == [2 / 3, 1 / 3]
+    one, two = found["walk"]
+    assert (one["k"], two["k"]) == (1, 2)
+    # K = 1 from 1: 2 tokens, at 3: 2, at 5: 1; and 1 of the third request
+    assert one["tokens_per_step"] == pytest.approx(6 / 4)
+    assert one["position_tokens"] == pytest.approx((2 + 1 + 2 + 1 + 1 + 1) / 6)
+    assert one["drafted_per_step"] == pytest.approx(3 / 4)
+    assert one["first_accepted"] == pytest.approx(2 / 4)
+    assert one["oracle_drafted_per_step"] == pytest.approx(2 / 4)
+    # K = 2 from 1: 3, at 4: 1, at 5: 1
+    assert two["tokens_per_step"] == pytest.approx(6 / 4)
+    assert two["drafted_per_step"] == pytest.approx(4 / 4)
+    assert two["first_accepted"] == pytest.approx(1 / 4)
+    assert two["oracle_drafted_per_step"] == pytest.approx(2 / 4)
+    assert (two["request_sd"], found["spread"]["requests"]) == (None, 0)
+    assert found["spread"]["quantiles"] == dict.fromkeys(["0.05", "0.25", "0.5", "0.75", "0.95"])
+
+
+def test_the_spread_is_of_requests_of_ten_steps() -> None:
+    """At K = 3 of requests that accept 0, 1 and 2 drafts at every step: 1, 2 and 3 tokens."""
+    rows = [[1, *[min(m - at % m, 10 * m - at) for at in range(10 * m)]] for m in (1, 2, 3)]
+    found = describe(set_of(trace_of([*rows, [1] * 10], 5)))["made"]["spread"]
+    assert (found["k"], found["requests"]) == (3, 3)
+    assert list(found["quantiles"].values()) == pytest.approx([1.1, 1.5, 2.0, 2.5, 2.9])
+    assert describe(set_of(trace_of(rows, 2)))["made"]["spread"]["k"] == 2
+
+
+def test_what_was_offered_beyond_k_was_not_verified() -> None:
+    trace = trace_of([[1, 3, 1, 1, 1]], 2, [[0, 9, 9, 9, 9]])
+    (first, second) = describe(set_of(trace))["made"]["by_draft"]
+    assert (first["reached"], second["reached"]) == (3, 1)
+    assert second["marginal"] == pytest.approx(1 / 2)
+
+
+def test_two_that_depend_on_each_other() -> None:
+    """First drafts right at 3 and 2 of 5 positions, at one of them both: (1/5 - 6/25) / sqrt(36/625)."""
+    one = trace_of([[1, 2, 2, 3, 1, 1]], 3)
+    two = trace_of([[1, 2, 1, 1, 2, 1]], 3)
+    (pair,) = complementarity(replace(set_of(one), proposers={"b": two, "a": one}))
+    assert pair["proposers"] == ["a", "b"]
+    assert pair["first_accepted"] == pytest.approx([3 / 5, 2 / 5])
+    assert (pair["both_accepted"], pair["either_accepted"]) == pytest.approx((1 / 5, 4 / 5))
+    assert pair["independent_either"] == pytest.approx(1 - 2 / 5 * 3 / 5)
+    assert pair["correlation"] == pytest.approx(-1 / 6)
+    assert pair["means"] == pytest.approx([9 / 5, 7 / 5])
+    assert pair["better_mean"] == pytest.approx((2 + 2 + 3 + 2 + 1) / 5)
+    (same,) = complementarity(replace(set_of(one), proposers={"a": one, "b": trace_of([[1] * 6], 3)}))
+    assert same["correlation"] is None
+
+
 def test_the_command_writes_the_page_and_one_object(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,30 @@ def test_the_same_acceptance_in_three_kinds() -> None:
         assert found.acceptance_length == pytest.approx(2.1)
 
 
+@pytest.mark.parametrize("kind", [FiguresKind.MARGINAL, FiguresKind.CONDITIONAL])
+def test_figures_at_their_bounds_are_figures(kind: FiguresKind) -> None:
+    """All right, or none; as many drafted as accepted, within a hundredth, or as K allows."""
+    assert figures(kind, (1.0, 1.0, 0.0)).acceptance_length == 3.0
+    assert figures(kind, (0.0,) * 3).acceptance_length == 1.0
+    assert figures(kind, (0.5,) * 254, k=254).recorded_k == 254
+    known = {"steps": 1000, "requests": None}
+    for drafted in (1980, 2000, 3000):  # 2 x 1000 accepted
+        assert figures(kind, (1.0, 1.0, 0.0), drafted=drafted, **known).every_step_full == (drafted == 3000)
+    with pytest.raises(InputError, match="drafted: got 1979"):
+        figures(kind, (1.0, 1.0, 0.0), drafted=1979, **known)
+    with pytest.raises(InputError, match="drafted: got 3001"):
+        figures(kind, (1.0, 1.0, 0.0), drafted=3001, **known)
+    assert figures(kind, (1.0, 1.0, 0.0), steps=5).every_step_full is None
+    assert figures(kind, (1.0, 1.0, 0.0), drafted=5).every_step_full is None
+
+
+def test_what_percents_are_is_said_of_percents_alone() -> None:
+    for value, said in ((100.0, True), (1.5, True), (100.5, False), (-3.0, False)):
+        with pytest.raises(InputError) as error:
+            figures(FiguresKind.MARGINAL, (value, 0.5, 0.2))
+        assert ("divide percents" in str(error.value)) == said
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "percents": ({"kind": FiguresKind.MARGINAL, "values": (72.0, 45.0, 28.0)}, "divide percents by 100"),
     "nan": ({"kind": FiguresKind.MARGINAL, "values": (0.7, NAN, 0.2)}, "values[1]: got nan"),
@@ -58,6 +82,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"kind": FiguresKind.HISTOGRAM, "values": (4, 3, 1, 2), "steps": 10, "drafted": 31},
         "drafted: got 31, 10 steps of K = 3 that accepted 11 verify 11..30",
     ),
+    "K of a byte": ({"kind": FiguresKind.MARGINAL, "values": (0.5,) * 255, "k": 255}, "recorded K: got 255"),
+    "below no step": ({"kind": FiguresKind.HISTOGRAM, "values": (4, -1, 1, 0)}, "values[1]: got -1"),
+    "endless": ({"kind": FiguresKind.HISTOGRAM, "values": (4, float("inf"), 1, 0)}, "values[1]: got inf"),
     "K": ({"kind": FiguresKind.MARGINAL, "values": (), "k": 0}, "recorded K: got 0"),
 }
 
@@ -149,6 +176,15 @@ BAD_RESULTS: dict[str, tuple[dict[str, Any], str]] = {
     "rising": ({KEY: [0.2, 0.3, 0.6]}, "are these conditional shares?"),
     "too many drafts": ({"spec_decode_draft_tokens": 3001}, "3000 at most"),
     "no drafts": ({"spec_decode_num_drafts": 0}, "an integer in 1..2147483647"),
+    "negative": ({"spec_decode_accepted_tokens": -1}, "an integer in 0..2147483647"),
+    "nothing drafted": ({"spec_decode_draft_tokens": 0}, "an integer in 1..2147483647"),
+    "no shares": ({KEY: []}, "a list with a share per draft"),
+    "above one": (
+        {KEY: [0.6, 1.01, 0.0]},
+        f"{KEY}[1]: got '1.01', a share in 0..1 is needed; they are percents",
+    ),
+    "far above": ({KEY: [101.0, 0.0, 0.0]}, f"{KEY}[0]: got '101.0', a share in 0..1 is needed"),
+    "below zero": ({KEY: [0.6, -0.1, 0.6]}, f"{KEY}[1]: got '-0.1', a share in 0..1 is needed"),
     "no counts": ({"spec_decode_accepted_tokens": None}, "spec_decode_accepted_tokens: got 'no such key'"),
 }
 

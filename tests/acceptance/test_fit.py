@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from kplan.acceptance import (
+    Lookup,
     TraceModel,
     TraceSet,
+    cells,
     compare,
     fit,
     load_model,
@@ -161,6 +163,96 @@ def test_a_damaged_model_file_is_named(tmp_path: Path, change: Change, named: st
     assert named in str(error.value)
     assert "m.json" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+LOOKUP_DAMAGED: dict[str, tuple[Change, str]] = {
+    "no match": (lambda m: m["states"][0].update(match=None), "match needs 2 rows of 10 with a lookup"),
+    "short match": (lambda m: m["states"][0]["match"].__setitem__(1, [0.1] * 9), "match needs 2 rows of 10"),
+    "a head's first": (lambda m: m["states"][0].update(first=[[0.1]] * 9), "first needs 9 rows of 6"),
+    "ages": (lambda m: m["states"][0].update(first=[[0.1] * 6] * 8), "first needs 9 rows of 6"),
+    "offers": (
+        lambda m: m["lookup"]["new_offer"].__setitem__(1, [0.5, 0.5]),
+        "a row of 2 chances that sum to 1.000; 21",
+    ),
+    "classes": (
+        lambda m: m.update(class_by_length=[[0.5, 0.3, 0.2]]),
+        "a row of 3 chances that sum to 1.000; 2 and",
+    ),
+    "regimes": (
+        lambda m: m["regime_start"].__setitem__(0, [1.0, 0.0, 0.0]),
+        "do not make 2 classes x 3 regimes",
+    ),
+    "start": (
+        lambda m: m["regime_start"].__setitem__(1, [1.0]),
+        "a row of 1 chances that sum to 1.000; 2 and",
+    ),
+    "switches": (lambda m: m["regime_switch"].pop(), "regime_switch must be 2 x 2 x 2"),
+    "a switch": (lambda m: m["regime_switch"][1].pop(), "regime_switch must be 2 x 2 x 2"),
+    "above 1": (lambda m: m["regime_switch"][1].__setitem__(0, [0.6, 0.411]), "sum to 1.011"),
+    "below 1": (lambda m: m["regime_switch"][1].__setitem__(0, [0.6, 0.389]), "sum to 0.989"),
+    "none": (lambda m: m.update(states=[], regime_start=[]), "0 states do not make 0 classes x 0"),
+    "deep": (lambda m: m.update(known_k=21), "known_k"),
+    "no depth": (lambda m: m.update(known_k=0), "known_k"),
+    **{
+        name: (lambda m, name=name: m["states"][3].update({name: [0.5] * 19}), "hazards by depth need 20")
+        for name in ("confirmed", "failed", "unseen", "new")
+    },
+}
+
+
+def lookup_of_two() -> TraceModel:
+    """Two classes of two regimes, every hazard its own."""
+    model = flat_model([0.1, 0.2, 0.3, 0.4], classes=2, known_k=7)
+    model.hazard[:] += np.arange(cells.CELLS) / 1000
+    offers = np.zeros((2, 21))
+    offers[:, 3], offers[0, 20], offers[1, 4] = 0.25, 0.75, 0.75
+    return replace(model, lookup=Lookup(offers, np.array([0.5, 1 / 3])))
+
+
+@pytest.mark.parametrize(("change", "named"), LOOKUP_DAMAGED.values(), ids=LOOKUP_DAMAGED)
+def test_a_damaged_file_of_a_lookup_is_named(tmp_path: Path, change: Change, named: str) -> None:
+    record = json.loads(to_json(lookup_of_two()))
+    change(record)
+    (tmp_path / "m.json").write_text(json.dumps(record))
+    with pytest.raises(InputError) as error:
+        load_model(tmp_path / "m.json")
+    assert named in str(error.value)
+
+
+@pytest.mark.parametrize("recorded_k", [3, 20])
+@pytest.mark.parametrize("lookup", [False, True])
+def test_a_file_holds_every_hazard_to_four_digits(tmp_path: Path, recorded_k: int, lookup: bool) -> None:
+    """A head has no match, and of the first draft only the column of the offer that it makes."""
+    model = replace(lookup_of_two(), recorded_k=recorded_k, known_k=3)
+    model = model if lookup else replace(model, lookup=None)
+    state = json.loads(to_json(model))["states"][1]
+    assert state["confirmed"][0] == pytest.approx(0.2 + 0.074)
+    assert state["tail"] == pytest.approx(0.2 + 0.154)
+    save_model(model, tmp_path / "m.json")
+    again = load_model(tmp_path / "m.json")
+    column = 5 if recorded_k == 20 else 2
+    met = np.ones(cells.CELLS, np.bool_)
+    if not lookup:
+        met[: cells.FIRST] = False
+        met[cells.FIRST : cells.CONFIRMED] = np.tile(np.arange(cells.OFFERS) == column, cells.AGES)
+        assert again.lookup is None
+    else:
+        assert again.lookup is not None
+        assert again.lookup.new_offer.tolist() == lookup_of_two().lookup.new_offer.tolist()
+        assert again.lookup.grow.tolist() == [0.5, 0.3333]
+    np.testing.assert_allclose(again.hazard[:, met], model.hazard[:, met], rtol=1e-9)
+    for name in ("class_by_length", "regime_start", "regime_switch", "length_edges"):
+        np.testing.assert_allclose(getattr(again, name), getattr(model, name))
+    assert (again.recorded_k, again.known_k, again.proposer) == (recorded_k, 3, "made")
+    assert again.provenance == model.provenance
+
+
+def test_chances_close_to_one_after_rounding(tmp_path: Path) -> None:
+    thirds = np.array([[1 / 3, 1 / 3, 1 / 3]])
+    model = replace(flat_model([0.5] * 3, classes=3), class_by_length=thirds)
+    save_model(model, tmp_path / "m.json")
+    assert json.loads((tmp_path / "m.json").read_text())["class_by_length"] == [[0.3333] * 3]
+    np.testing.assert_allclose(load_model(tmp_path / "m.json").class_by_length, thirds, rtol=1e-12)
 
 
 def test_a_model_file_that_is_not_json_or_not_there(tmp_path: Path) -> None:

@@ -18,14 +18,17 @@ from kplan.acceptance import (
     walk,
     walk_shape,
 )
+from kplan.acceptance import fit_steps as fitting
 from kplan.acceptance.columns import select
 from kplan.acceptance.fit_steps import fit_steps, known_steps
 from kplan.acceptance.judge import Lenders, fit_judged, halves, kept_rows
+from kplan.acceptance.lent import Lent
+from kplan.acceptance.match_steps import Shown
 from kplan.acceptance.statistics import compare, recorded_k_at, shape_of, walk_steps
 from kplan.errors import InputError
 from kplan.workload import load_workload
 from kplan.workload.figures import figures_of, known_by, lenders, plausible
-from tests.acceptance.made import flat_model, set_of, steps_of
+from tests.acceptance.made import flat_model, set_of, steps_of, trace_of
 
 REQUESTS = 600
 LENGTHS = load_workload("gsm8k").sample_lengths(12, REQUESTS)[1]
@@ -126,6 +129,83 @@ def test_requests_whose_steps_are_not_all_known_are_left_out_and_counted() -> No
     assert known_steps(replace(traces, loopy=loopy), "made", keep_loopy=True)[-1] == 39
     model = fit_steps(traces, "made", lent("gsm8k-eagle3"))
     assert (model.facts["requests"], model.facts["requests_left_out"]) == (34, 6)
+
+
+def test_steps_are_known_where_they_are_those_of_a_walk() -> None:
+    """A walk of two steps; one with a step beside it, past the end, not begun, broken off; one token."""
+    rows = [[1, 2, 1, 1], [1, 2, 1, 1], [1, 2, 1, 2], [1, 1, 1, 1], [1, 2, 1, 1], [1]]
+    seen = [[0, 3, 0, 1], [0, 3, 1, 1], [0, 3, 0, 3], [0, 0, 1, 1], [0, 3, 0, 0], [0]]
+    trace = replace(trace_of(rows, 3), seen=np.array([s for row in seen for s in row], np.uint8))
+    assert known_steps(set_of(trace), "made").tolist() == [0]
+
+
+class Stands:
+    """A lender that is moved to what it is told to be."""
+
+    def __init__(self, model: TraceModel) -> None:
+        self.name = model.proposer
+
+    def moved(self, by: Lent, known_k: int) -> TraceModel:
+        return replace(flat_model([0.5], known_k=known_k), facts={"between": by.between})
+
+
+def lent_by(between: float) -> Lent:
+    return Lent(np.zeros(20), between, 2 / 3, np.zeros(0), np.ones((1, 1)), 0.0, np.zeros(21))
+
+
+@pytest.mark.parametrize(("like", "chosen"), [(None, "b"), ("c", "c")])
+def test_the_lender_that_misses_least_lends_and_others_as_plausible_are_told(
+    like: str | None, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a, b, c and d, which come to the recorded tokens a step within .05, exactly, within .05 and not."""
+    misses = {"a": 9.04, "b": 3.0, "c": 5.06, "d": 4.0}
+    factor = {name: 1 + number / 3 for number, name in enumerate(misses)}
+    off = {"a": 0.05, "b": 0.0, "c": -0.05, "d": 0.0501}
+    monkeypatch.setattr(fitting, "Lender", Stands)
+    monkeypatch.setattr(fitting, "lent_to", lambda _, one: (lent_by(factor[one.name]), misses[one.name]))
+    monkeypatch.setattr(fitting, "sampling_error", lambda *_: (0.0500001, lent_by(7.0), lent_by(8.0)))
+    monkeypatch.setattr(fitting, "tokens_per_step", lambda _, one, __: 910 / 630 + off[one.name])
+    rows = [[1, 2, 1, *[1] * 5]] * 70 + [[1, *[2, 1] * 7]] * 30  # steps of 1 and of 2 tokens
+    traces = set_of(steps_of(trace_of(rows, 1), 1))
+    lenders = {name: replace(flat_model([0.5]), proposer=name) for name in misses}
+    model = fit_steps(traces, "made", lenders, like=like)
+    facts = model.facts
+    assert (facts["like"], facts["requests"], facts["requests_left_out"], facts["k"]) == (chosen, 100, 0, [1])
+    # 70 x 6 + 30 x 7 steps of 70 x 7 + 30 x 14 tokens
+    assert (facts["steps"], facts["tokens_per_step"], facts["tokens_per_step_error95"]) == (630, 1.4444, 0.05)
+    assert model.known_k == 1
+    told = [(row["name"], row["like"], row["between"]) for row in facts["plausible"]]
+    beside = [name for name in ("a", "b", "c") if name != chosen]
+    assert told == [
+        *((f"as in {name}", name, round(factor[name], 4)) for name in beside),
+        ("-0.050 tokens/step", chosen, 7.0),
+        ("+0.050 tokens/step", chosen, 8.0),
+    ]
+    assert facts["misses"] == {"a": 9.0, "b": 3.0, "c": 5.1, "d": 4.0}
+    assert (facts["between_factor"], facts["within_factor"]) == (round(factor[chosen], 4), 0.6667)
+    assert model.provenance.note.endswith(f"as in {chosen}")
+
+
+def following(right: int, wrong: int) -> TraceSet:
+    """Pairs of steps: after an accepted draft K is 2 in ``right`` of 10 cases, else in ``wrong`` of 10."""
+    rows, asked = [], []
+    for accepted, twos in ((2, right), (1, wrong)):
+        for case in range(10):
+            rows.append([1, accepted, *[1] * 11])
+            asked.append([1, *[1] * accepted, *[2 if case < twos else 1] * (12 - accepted)])
+    return set_of(steps_of(trace_of(rows, 2), np.array(asked, np.uint8).ravel()))
+
+
+def test_a_k_that_follows_acceptance_a_little_is_free() -> None:
+    """And so is one that avoids it."""
+    for right, wrong, free in ((5, 5, True), (0, 10, True), (10, 0, False)):
+        traces = following(right, wrong)
+        shown = Shown.of(traces.proposers["made"])
+        if free:
+            fitting._need_free_k(shown)
+        else:
+            with pytest.raises(InputError, match="correlation of K"):
+                fitting._need_free_k(shown)
 
 
 @pytest.mark.parametrize(

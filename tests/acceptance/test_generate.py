@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kplan.acceptance import Lookup, ProposerTrace, TraceModel, cells, step_tokens, walk, walk_shape
 from kplan.acceptance.adapt import shift_depths
+from kplan.acceptance.generate import GOLDEN, mix, pick, unit
 from kplan.errors import InputError
 from kplan.workload import load_workload
 from tests.acceptance.made import flat_model, leviathan_length
@@ -28,6 +29,127 @@ def lookup_model(match: float, hazard: float) -> TraceModel:
 
 def rows(trace: ProposerTrace) -> list[list[int]]:
     return [trace.acc[a:b].tolist() for a, b in zip(trace.offsets[:-1], trace.offsets[1:], strict=True)]
+
+
+SPLITMIX = (0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC)
+"""First outputs of SplitMix64 with the seed 0."""
+
+
+def test_the_hash_is_splitmix64() -> None:
+    for number, expected in enumerate(SPLITMIX, start=1):
+        assert int(mix(np.uint64(number * int(GOLDEN) % 2**64))) == expected
+        assert unit(np.uint64(0), number) == (expected >> 11) / 2**53
+
+
+def test_a_draw_falls_on_the_first_chance_above_it() -> None:
+    cumulative = np.array([0.25, 0.25, 0.75, 1.0])
+    assert [pick(cumulative, u) for u in (0.0, 0.2499, 0.25, 0.7499, 0.75, 0.9999, 1.0)] == [
+        0,
+        0,
+        2,
+        2,
+        3,
+        3,
+        3,
+    ]
+
+
+def bits(key: int, number: int) -> int:
+    """Output ``number`` of SplitMix64 with the seed ``key``."""
+    value = (key + number * 0x9E3779B97F4A7C15) % 2**64
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
+    return value ^ (value >> 31)
+
+
+def fallen(chances: np.ndarray, u: float) -> int:
+    """Index that a uniform draw falls on, of chances that sum to 1."""
+    total = 0.0
+    for index, chance in enumerate(chances[:-1]):
+        total += chance
+        if u < total:
+            return index
+    return len(chances) - 1
+
+
+def kind_of(depth: int, tokens: int, offer: int, before: int, at: int, length: int) -> int:
+    """Cell of a draft; the step before emitted ``tokens`` and was offered ``before``."""
+    if depth <= tokens - 2:
+        return cells.CONFIRMED + depth - 1
+    if at + depth > length - cells.TAIL_TOKENS:
+        return cells.TAIL
+    if depth == tokens - 1:
+        return (cells.UNSEEN if tokens == before + 1 else cells.FAILED) + depth - 1
+    if depth > 1:
+        return cells.NEW + depth - 1
+    age = min(at.bit_length() - 1, cells.AGES - 1)
+    return cells.FIRST + age * cells.OFFERS + [0, 0, 1, 2, 3, 3, *[4] * 14, 5][offer]
+
+
+def plain_request(model: TraceModel, seed: int, number: int, length: int) -> tuple[list[int], list[int]]:
+    """Acceptance and offers of one request, position by position, with whole numbers of Python."""
+    key = bits(int(model.key(seed)), number + 1)
+    _, regimes = model.regime_start.shape
+    bin_ = sum(length >= edge for edge in model.length_edges)
+    group = fallen(model.class_by_length[bin_], (bits(key, 0) >> 11) / 2**53)
+    acc, offers = [1], [0]
+    regime, tokens, offer = 0, 1, 0 if model.lookup else model.recorded_k
+    for at in range(1, length):
+        both = bits(key, 2 * at)
+        high, low = (both >> 32) / 2**32, (both % 2**32) / 2**32
+        chances = model.regime_start[group] if at == 1 else model.regime_switch[group, regime]
+        regime = fallen(chances, high)
+        hazard = model.hazard[group * regimes + regime]
+        before = offer
+        if model.lookup and tokens == 1:
+            age = min(at.bit_length() - 1, cells.AGES - 1) if length - at > cells.TAIL_TOKENS else cells.AGES
+            found = hazard[age + (cells.AGES + 1 if before else 0)]
+            offer = fallen(model.lookup.new_offer[1 if before else 0], low / found) if low < found else 0
+        elif model.lookup and before < cells.DEPTHS:
+            offer += int(low < model.lookup.grow[int(tokens == before + 1)])
+        accept, survival, right = (bits(key, 2 * at + 1) >> 11) / 2**53, 1.0, 0
+        while right < offer:
+            survival *= hazard[kind_of(right + 1, tokens, offer, before, at, length)]
+            if accept >= survival:
+                break
+            right += 1
+        tokens = right + 1
+        acc.append(min(tokens, length - at, model.known_k + 1))
+        offers.append(min(offer, model.known_k))
+    return acc, offers
+
+
+def any_model(seed: int, lookup: bool) -> TraceModel:
+    """Three classes of two regimes, every chance drawn."""
+    draw = np.random.default_rng(seed)
+    offers = draw.dirichlet(np.ones(cells.DEPTHS), 2)
+    return replace(
+        flat_model([0.5] * 6, classes=3, known_k=4 if seed % 2 else 20),
+        length_edges=np.array([10.0, 30.0]),
+        class_by_length=draw.dirichlet(np.ones(3), 3),
+        regime_start=draw.dirichlet(np.ones(2), 3),
+        regime_switch=draw.dirichlet(np.ones(2), (3, 2)),
+        hazard=draw.uniform(0.3, 0.95, (6, cells.CELLS)),
+        lookup=Lookup(np.column_stack([np.zeros(2), offers]), draw.uniform(0.2, 0.8, 2)) if lookup else None,
+        proposer=f"any{seed}",
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("lookup", [False, True])
+def test_a_request_is_generated_as_the_rule_is_told(seed: int, lookup: bool) -> None:
+    """Lengths on either side of the bins, one so long that a lookup's offer grows to 20 and it is old."""
+    model, lengths = any_model(seed, lookup), [1, 2, 9, 10, 29, 30, 31, 5, 12, 40, 6, 300]
+    trace = model.generate(7, np.array(lengths), request0=3)
+    assert trace.recorded_k == model.known_k
+    assert trace.aligned.tolist() == [True] * len(lengths)
+    for row, length in enumerate(lengths):
+        acc, offers = plain_request(model, 7, 3 + row, length)
+        part = slice(int(trace.offsets[row]), int(trace.offsets[row + 1]))
+        assert trace.acc[part].tolist() == acc
+        if lookup:
+            assert trace.drafted is not None
+            assert trace.drafted[part].tolist() == offers
 
 
 MODELS = [flat_model([0.4, 0.9], stay=0.9), lookup_model(0.3, 0.8)]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kplan.acceptance import ProposerTrace, TraceModel, walk
+from kplan.acceptance import Lookup, ProposerTrace, TraceModel, cells, walk
 from kplan.acceptance.couple import _assigned, _at_quantile, _quantile
+from kplan.acceptance.generate import GOLDEN, State, advance, first_state, mix
 from kplan.acceptance.joint import Dependence, JointModel, class_order, proposers_of
 from kplan.acceptance.joint_figures import pair_figures
 from kplan.errors import InputError
+from kplan.rng import stream
 from kplan.workload import load_workload
 from tests.acceptance.made import MADE, flat_model, trace_of
 
@@ -185,3 +188,175 @@ def test_three_proposers_hang_on_the_one_that_leads() -> None:
 def test_a_name_that_joins_nothing_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="joined by"):
         proposers_of(name)
+
+
+def test_a_quantile_is_counted_from_the_best_class() -> None:
+    """Chances of .2, .3 and .5, the last class the best: .6 is .1 into it, .25 is .05 into the next."""
+    cumulative, order = np.array([0.2, 0.5, 1.0]), np.array([2, 1, 0])
+    assert _quantile(cumulative, order, 2, 0.6) == pytest.approx(0.1)
+    assert _quantile(cumulative, order, 1, 0.25) == pytest.approx(0.55)
+    assert _quantile(cumulative, order, 0, 0.15) == pytest.approx(0.95)
+    assert [_at_quantile(cumulative, order, q) for q in (0.0, 0.49, 0.51, 0.79, 0.81, 1.0)] == [
+        2,
+        2,
+        1,
+        1,
+        0,
+        0,
+    ]
+
+
+def rows_of(*rows: list[int]) -> np.ndarray:
+    return np.array(rows, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("lead", "follow", "depth", "taken"),
+    [
+        # by how much they accept: the leader's is the second of three, and so is the follower's first
+        (rows_of([3], [1], [9]), rows_of([4], [8], [2]), 8, 0),
+        (rows_of([9], [1], [3]), rows_of([4], [8], [2]), 8, 1),
+        (rows_of([1], [9], [3]), rows_of([4], [8], [2]), 8, 2),
+        # by total 5 with 6 and 2 with 3; but 1 4 and 5 0 beside 2 1 and 0 6 are worth more the other way
+        (rows_of([2, 5], [6, 1]), rows_of([3, 2], [1, 7]), 9, 1),
+        (rows_of([6, 1], [2, 5]), rows_of([3, 2], [1, 7]), 9, 0),
+        # beyond a depth of 1 they are alike but for the place
+        (rows_of([2, 1, 9], [1, 9, 1], [1, 1, 1]), rows_of([1, 2, 1], [1, 1, 1], [9, 1, 5]), 1, 2),
+    ],
+)
+def test_an_assignment_by_hand(lead: np.ndarray, follow: np.ndarray, depth: int, taken: int) -> None:
+    assert {_assigned(lead, follow, depth, np.uint64(key)) for key in (1, 77, 12345)} == {taken}
+
+
+def best_assignment(lead: np.ndarray, follow: np.ndarray, depth: int) -> int:
+    """The most that any pairing is worth: the sum of products of the drafts accepted."""
+    one, two = np.minimum(lead, depth + 1) - 1.0, np.minimum(follow, depth + 1) - 1.0
+    return max(sum(one[a] @ two[b] for a, b in enumerate(order)) for order in permutations(range(len(one))))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_exchange_of_two_partners_betters_an_assignment(seed: int) -> None:
+    """Each of the leader's put first in turn tells all partners; exchanges reach the best of three."""
+    draw = np.random.default_rng(seed)
+    lead, follow = (draw.integers(1, 9, (3, 4)).astype(np.uint8) for _ in range(2))
+    lead[:, 0], follow[:, 0] = [1, 30, 60], [60, 1, 30]  # sums that differ, whatever the ties
+    partner = [
+        _assigned(lead[[first, *(c for c in range(3) if c != first)]], follow, 99, np.uint64(5))
+        for first in range(3)
+    ]
+    assert sorted(partner) == [0, 1, 2]
+    worth = sum(float((lead[a] - 1.0) @ (follow[b] - 1.0)) for a, b in enumerate(partner))
+    assert worth == pytest.approx(best_assignment(lead, follow, 99))
+
+
+def bits(key: int, number: int) -> int:
+    """Output ``number`` of SplitMix64 with the seed ``key``."""
+    return int(mix(np.uint64((key + number * int(GOLDEN)) % 2**64)))
+
+
+def plain_pair(
+    lead: TraceModel, follow: TraceModel, pair: Dependence, seed: int, number: int, length: int
+) -> list[int]:
+    """The follower's acceptance, window by window, as the text of its module tells it."""
+    name = f"{pair.follower}+{pair.leader}"
+    between = int(stream(seed, "dependence", name).integers(0, 2**64, dtype=np.uint64))
+    keys = [bits(int(one.key(seed)), number + 1) for one in (lead, follow)]
+    own = bits(between, number + 1)
+    tables = [lead.tables(), follow.tables()]
+    draws = [(bits(key, 0) >> 11) / 2**53 for key in (*keys, own)]
+    chances = [one.class_cumulative(np.array([length]))[0] for one in (lead, follow)]
+    groups = [int(np.searchsorted(each, u, side="right")) for each, u in zip(chances, draws, strict=False)]
+    if draws[2] < pair.class_share:
+        quantile = _quantile(chances[0], class_order(lead), groups[0], draws[0])
+        groups[1] = _at_quantile(chances[1], class_order(follow), quantile)
+    ties = int(mix(np.uint64(own)))
+    edges = [1, *range(2 + int((bits(ties, 0) >> 11) / 2**53 * pair.window), length, pair.window), length]
+    states, told = [first_state(each) for each in tables], [1]
+    for first, end in pairwise(sorted({min(edge, length) for edge in edges})):
+        matched = (bits(own, first) >> 11) / 2**53 < pair.window_share
+        drawn: list[list[tuple[np.ndarray, State]]] = []
+        for key, table, group, state in zip(keys, tables, groups, states, strict=True):
+            other = [key, *(bits(key + c, 0) for c in range(1, pair.candidates))]
+            drawn.append([])
+            for one in other:
+                acc = np.zeros(end - first, np.uint8)
+                after = advance(table, group, state, np.uint64(one), first, end, length, acc, acc.copy())
+                drawn[-1].append((acc, after))
+        ours, theirs = (np.stack([acc for acc, _ in each]) for each in drawn)
+        taken = (
+            _assigned(ours, theirs, pair.depth, np.uint64(mix(np.uint64((ties + first) % 2**64))))
+            if matched
+            else 0
+        )
+        told += theirs[taken].tolist()
+        states = [drawn[0][0][1], drawn[1][taken][1]]
+    return told
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"class_share": 0.4, "window_share": 0.5, "window": 5, "candidates": 3}]
+)
+@pytest.mark.parametrize("follower", ["ngram", "eagle3"])
+def test_a_follower_is_generated_as_the_text_tells(follower: str, changes: dict[str, float]) -> None:
+    own = models()
+    leader = "eagle3" if follower == "ngram" else "ngram"
+    pair = replace(FULL, leader=leader, follower=follower, **{"candidates": 4, **changes})  # type: ignore[arg-type]
+    lengths = np.array([1, 2, 3, 30, 47, 64])
+    made = JointModel(own, (pair,)).generate(6, lengths, 2)[follower]
+    for row, length in enumerate(lengths.tolist()):
+        expected = plain_pair(own[leader], own[follower], pair, 6, 2 + row, length)
+        assert made.acc[made.offsets[row] : made.offsets[row + 1]].tolist() == expected
+    assert made.recorded_k == own[follower].known_k
+    assert made.aligned.all()
+
+
+def test_classes_of_a_lookup_are_ordered_by_how_often_they_draft_too() -> None:
+    """Shares of .5 and .3 right where a match is found in .2 and .5 of the cases: .1 and .15 at depth 1."""
+    two = replace(flat_model([0.5, 0.3], classes=2), lookup=Lookup(np.eye(21)[[1, 1]], np.zeros(2)))
+    two.hazard[:, cells.NEW :] = 0.0
+    assert class_order(two).tolist() == [0, 1]
+    two.hazard[:, : cells.FIRST] = [[0.2], [0.5]]
+    assert class_order(two).tolist() == [1, 0]
+
+
+def test_regimes_count_for_as_long_as_they_last() -> None:
+    """In force for a quarter and three quarters: .25 x .9 + .75 x .2 = .375, and the other way round .725."""
+    four = flat_model([0.9, 0.2, 0.2, 0.9], classes=2)
+    four.regime_switch[:] = [[0.7, 0.3], [0.1, 0.9]]
+    assert class_order(four).tolist() == [1, 0]
+    four.regime_switch[0] = [[0.9, 0.1], [0.3, 0.7]]
+    four.hazard[2:] -= 0.15
+    assert class_order(four).tolist() == [0, 1]
+
+
+def test_the_order_of_classes_counts_every_depth() -> None:
+    """The second accepts less at depth 1 and all behind it."""
+    two = flat_model([0.6, 0.5], classes=2)
+    assert class_order(two).tolist() == [0, 1]
+    two.hazard[1, cells.NEW + 1 : cells.TAIL] = 1.0
+    assert class_order(two).tolist() == [1, 0]
+    # and a head's first draft counts where its offer is the one that it makes
+    two.hazard[1, cells.NEW + 1 : cells.TAIL] = 0.5
+    first = two.hazard[:, cells.FIRST : cells.CONFIRMED].reshape(2, cells.AGES, cells.OFFERS)
+    first[1, :, cells.offer_bin(20)] = 0.8
+    assert class_order(two).tolist() == [1, 0]
+
+
+def test_what_a_dependence_rests_on_is_told() -> None:
+    own = {name: flat_model([0.5]) for name in ("ngram", "eagle3", "suffix")}
+    told = JointModel(own, (FULL,)).provenances
+    assert list(told) == ["dependence of ngram+eagle3", "dependence of ngram+eagle3+suffix"]
+    assert told["dependence of ngram+eagle3"] is FULL.provenance
+    assert told["dependence of ngram+eagle3+suffix"].note.startswith("suffix taken as independent")
+    assert JointModel({"ngram": own["ngram"]}).provenances == {}
+    assert JointModel(own).independent == ("ngram", "eagle3", "suffix")
+    assert proposers_of("ngram+eagle3") == ("ngram", "eagle3")
+
+
+def test_requests_that_need_few_steps_of_either_correlate() -> None:
+    """Twelve steps and six by turns, of both or of one and the other; of nine steps none counts."""
+    full, none, short = [1, *[2, 1] * 12, 1], [1] * 26, [1] * 10
+    one = trace_of([full, none, full, none, short], 3)
+    assert pair_figures({"a": one, "b": one})["requests"] == pytest.approx(1.0)
+    other = trace_of([none, full, none, full, [1, *[2, 1] * 4, 1]], 3)
+    assert pair_figures({"a": one, "b": other})["requests"] == pytest.approx(-1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from kplan.acceptance import load_traces, save_traces, walk
+from kplan.acceptance import replay as replaying
 from kplan.acceptance.replay import NgramRule, Requests, replay_requests
 from kplan.acceptance.replay_input import find_roles, load_tokenizer, read_requests
 from kplan.acceptance.suffix import SuffixRule
@@ -204,6 +206,25 @@ def test_a_missing_tokenizer_package_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(InputError, match=r"pip install 'kplan\[text\]'"):
         load_tokenizer(Path("tokenizer.json"))
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "threads"), [(3, 8, 3), (None, 8, 8), (None, None, 1), (1, 8, 1)]
+)
+def test_as_many_threads_as_asked_for_or_as_there_are_cores(
+    workers: int | None, cores: int | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    pool = ThreadPoolExecutor
+
+    def counted(threads: int) -> ThreadPoolExecutor:
+        told.append(threads)
+        return pool(1)
+
+    monkeypatch.setattr(replaying, "ThreadPoolExecutor", counted)
+    monkeypatch.setattr(replaying.os, "cpu_count", lambda: cores)
+    replay_requests(made(2), NgramRule(), workers=workers)
+    assert told == [threads]
 
 
 @pytest.mark.parametrize("workers", [0, -1])

@@ -148,6 +148,17 @@ def test_a_bad_file_gives_one_line_and_leaves_nothing(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("line", "place"), [(b'{"id": nonsense}', "character 8"), (b'{"id": "\xff"}', "byte 9"), (b"[1]", "1")]
+)
+def test_the_place_of_a_fault_is_counted_from_one(tmp_path: Path, line: bytes, place: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(dump(recording_row()).encode() + b"\n\n" + line)
+    with pytest.raises(InputError) as error:
+        load_traces(path)
+    assert f"r.jsonl, row 3, column {place}: " in str(error.value)
+
+
 @pytest.mark.parametrize("content", [b"", b"   \n\n", b"a,b\n1,2\n", b"PAR1 and then nothing"])
 def test_what_is_no_trace_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "odd"

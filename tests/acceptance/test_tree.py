@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kplan.acceptance import draft_tree, load_model, ratios_of, save_model, tree_model, walk
+from kplan.acceptance import cells, draft_tree, load_model, ratios_of, save_model, tree_model, walk
+from kplan.acceptance.tree import rank_chances
 from kplan.errors import InputError
 from kplan.profiles import Tree, load_drafter
 from kplan.profiles import load_model as load_target
 from kplan.provenance import Kind
 from kplan.workload import load_workload
+from tests.acceptance.made import flat_model
 
 CHAIN_3 = {2.25: 0.622139, 2.29: 0.633771}
 """Roots of 1 + a + a^2 + a^3 = length, the published chains of K = 3 with one hazard at every depth."""
@@ -156,3 +158,72 @@ def test_a_derived_model_is_read_as_written(tmp_path: Path) -> None:
     read = load_model(tmp_path / "tree.json")
     assert (read.proposer, read.known_k, read.facts) == ("eagle3-tree", 3, made.facts)
     assert read.generate(1, np.array([80])).acc.max() == 4
+
+
+def test_every_cell_has_the_tree_of_what_is_known_there() -> None:
+    """Depth 2, two branches, 3 nodes, rank 2 at half of rank 1. Where a chain is 1/2, 1/2 the root has both
+    branches (h + h/2 (1 - h)) and 4/5 of the accepted nodes one. Where the first draft was confirmed at .9
+    the root has one and its node both. The first new draft is at 1/2 in the mean over the ages, .1 to .9."""
+    model = flat_model([0.5])
+    hazard = model.hazard[0]
+    by_age = hazard[cells.FIRST : cells.CONFIRMED].reshape(cells.AGES, cells.OFFERS)
+    by_age[:] = 0.05
+    by_age[:, 5] = np.arange(1, 10) / 10
+    hazard[cells.NEW] = 0.05  # never met: the first new draft has cells of its own
+    hazard[cells.CONFIRMED] = 0.9
+    hazard[cells.FAILED : cells.FAILED + 2] = [0.2, 0.3]
+    wide = tree_model(model, "t", Tree(2, 2, 3), (0.5,)).hazard[0]
+
+    def either(h: float) -> float:
+        return h + h / 2 * (1 - h)
+
+    first = wide[cells.FIRST : cells.CONFIRMED].reshape(cells.AGES, cells.OFFERS)
+    np.testing.assert_allclose(first[:, 5], [either(h) for h in by_age[:, 5]])
+    np.testing.assert_allclose(first[:, :5], either(0.05))
+    assert wide[cells.NEW : cells.NEW + 2] == pytest.approx([either(0.5), 0.4])
+    assert wide[cells.FAILED : cells.FAILED + 2] == pytest.approx([either(0.2), either(0.3)])
+    assert wide[cells.UNSEEN : cells.UNSEEN + 2] == pytest.approx([either(0.5), either(0.5)])
+    assert wide[cells.CONFIRMED : cells.CONFIRMED + 2] == pytest.approx([0.9, either(0.5)])
+    deeper = [
+        low + depth for low in (cells.CONFIRMED, cells.FAILED, cells.UNSEEN, cells.NEW) for depth in (2, 19)
+    ]
+    np.testing.assert_allclose(wide[[*deeper, cells.TAIL, *range(cells.FIRST)]], 0.5)
+    assert hazard[cells.FAILED] == 0.2  # the chain's own stay
+
+
+def test_the_last_ratio_stands_for_later_ranks() -> None:
+    assert ratios_of(5, (0.6, 0.1)).tolist() == [0.6, 0.1, 0.1, 0.1]
+    assert ratios_of(1, (0.6, 0.1)).tolist() == []
+    assert ratios_of(3).tolist() == [0.682, 0.078]
+
+
+def test_chances_of_ranks_exclude_each_other() -> None:
+    """Of .5, and .4 and .3 of those before being wrong: .5, .2 and .09. A ratio above 2 is certain."""
+    chances = rank_chances(np.array([0.5, 1.0]), np.array([0.8, 0.6]))
+    np.testing.assert_allclose(chances, [[0.5, 1.0], [0.2, 0.0], [0.09, 0.0]])
+    np.testing.assert_allclose(rank_chances(np.array(0.5), np.array([3.0])), [0.5, 0.5])
+
+
+def test_a_tree_model_says_what_it_is_made_of() -> None:
+    made = tree_model(replace(flat_model([0.5]), known_k=3), "t", Tree(3, 2, 5))
+    assert (made.proposer, made.known_k, made.recorded_k, made.lookup) == ("t", 3, 20, None)
+    assert made.facts == {
+        "tree": {"depth": 3, "topk": 2, "verified": 5},
+        "rank_ratios": [0.682, 0.078],
+        "chain": "made",
+    }
+    assert "5 nodes (depth 3, topk 2)" in made.provenance.note
+    assert "0.682, 0.078 times" in made.provenance.note
+
+
+@pytest.mark.parametrize("nodes", [0, 4])
+def test_nodes_that_are_not_drafted_cannot_be_verified(nodes: int) -> None:
+    with pytest.raises(InputError, match=f"nodes verified: got {nodes}"):
+        draft_tree(np.array([0.5]), 3, nodes, ratios_of(3))
+    assert draft_tree(np.array([0.0, 1.0]), 3, 1, ratios_of(3)).accepted.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("hazard", [[], [[0.5]], [0.5, -0.1], [0.5, 1.1], [float("nan")]])
+def test_hazards_that_are_none_are_refused(hazard: list[float]) -> None:
+    with pytest.raises(InputError, match="hazards by depth"):
+        draft_tree(np.array(hazard), 1, 1, ratios_of(1))

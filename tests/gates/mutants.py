@@ -53,7 +53,7 @@ class Known:
         """The tests that a mutant of ``site`` meets, cheapest first."""
         met: set[str] = set()
         for line in range(site.first, site.last + 1):
-            met |= self.ran.get((site.module, line), set())
+            met |= self.ran.get((site.module, line), set()) - {""}
         if not met and self.at_import(site):
             met = self.ran.get((site.module, 0), set())
         return within(BUDGET_S, {test: self.cost_s[test] for test in met if test in self.cost_s})
@@ -135,11 +135,8 @@ def kept(file: Path) -> Known:
 def draw_all(count: int, seed: int, only: str) -> list[Mutant]:
     """The mutants, of the modules whose path holds ``only``."""
     files = [path for package in PACKAGES for path in sorted((REPOSITORY / package).glob("*.py"))]
-    codes = {
-        path.relative_to(REPOSITORY).as_posix(): path.read_text(encoding="utf-8")
-        for path in files
-        if only in str(path)
-    }
+    names = {path: path.relative_to(REPOSITORY).as_posix() for path in files}
+    codes = {name: path.read_text(encoding="utf-8") for path, name in names.items() if only in name}
     found = {module: sites(module, code, changes(code)) for module, code in codes.items()}
 
     def good(mutant: Mutant) -> bool:

@@ -8,6 +8,8 @@ Left out, as they change nothing that a test could see or always fail by themsel
 - annotations and what is imported;
 - ``is`` by anything but ``is not`` and back, nothing else by them: on numbers the interpreter's chance;
 - arithmetic by shifts and bit operations: on floats an error of its own, an easy kill;
+- ``strict`` of a ``zip``: it is a check, and of what is as long as it should be the result is the same;
+- a ``*`` that no operator is, as between parameters: by ``/`` it says of a call what types check;
 - variables put in for others: cosmic-ray wants their names given by hand.
 """
 
@@ -81,6 +83,17 @@ def _parts(node: ast.AST) -> Iterable[ast.AST | None]:
         yield from node.decorator_list
     elif isinstance(node, ast.ClassDef):
         yield from node.decorator_list
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
+        yield from (each.value for each in node.keywords if each.arg == "strict")
+
+
+def operators(tree: ast.AST) -> list[tuple[Position, Position]]:
+    """Between which places each binary operator stands."""
+    return [
+        ((one.left.end_lineno or 0, one.left.end_col_offset or 0), (one.right.lineno, one.right.col_offset))
+        for one in ast.walk(tree)
+        if isinstance(one, ast.BinOp)
+    ]
 
 
 def unseen(tree: ast.AST) -> list[tuple[Position, Position]]:
@@ -116,12 +129,15 @@ def sites(module: str, code: str, found: Iterable[tuple[str, int, Position]]) ->
         found: (operator, occurrence, start) of every change that cosmic-ray can make.
     """
     tree = ast.parse(code)
-    hidden, lines = unseen(tree), statements(tree)
+    hidden, lines, binary = unseen(tree), statements(tree), operators(tree)
     choices: dict[tuple[Position, str], list[tuple[str, int]]] = defaultdict(list)
     for operator, occurrence, at in found:
         kind = telling(operator)
-        if kind is not None and not any(start <= at < end for start, end in hidden):
-            choices[at, kind].append((operator, occurrence))
+        if kind is None or any(start <= at < end for start, end in hidden):
+            continue
+        if kind.startswith("ReplaceBinaryOperator") and not any(start <= at < end for start, end in binary):
+            continue
+        choices[at, kind].append((operator, occurrence))
     return [
         Site(module, at, kind, *statement_at(lines, at[0]), tuple(each))
         for (at, kind), each in sorted(choices.items())

@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from tests.gates.mutants import Known, within
 from tests.gates.sites import Mutant, Site, draw, sites, statement_at, statements, telling, unseen
 
 CODE = '''\
@@ -74,6 +75,18 @@ def test_replacements_of_one_operator_are_one_site() -> None:
     ]
 
 
+def test_a_star_between_parameters_is_no_operator_and_strict_no_site() -> None:
+    code = "def f(a, *, b=(2) * 3):\n    return [*zip(a, b, strict=True)] * b\n"
+    times = "core/ReplaceBinaryOperator_Mul_Div"
+    stars = [(1, 9), (1, 18), (2, 12), (2, 37)]
+    found = [(times, number, at) for number, at in enumerate(stars)]
+    found.append(("core/ReplaceTrueWithFalse", 0, (2, 30)))
+    assert [(site.at, site.choices) for site in sites("m.py", code, found)] == [
+        ((1, 18), ((times, 1),)),
+        ((2, 37), ((times, 3),)),
+    ]
+
+
 def made(module: str, count: int) -> list[Site]:
     return [Site(module, (line, 0), "NumberReplacer", line, line, (("n", line),)) for line in range(count)]
 
@@ -97,3 +110,19 @@ def test_what_cannot_be_run_is_drawn_again() -> None:
     drawn = draw({"m": made("m", 40)}, 15, 3, odd)
     assert len(drawn) == 15
     assert all(map(odd, drawn))
+
+
+def test_a_mutant_meets_the_tests_of_its_lines_or_where_it_runs_at_import_those_of_its_module() -> None:
+    """Import has no test's name. What no function of the module runs is met by nobody."""
+    ran = {("m", 0): {"f", "g"}, ("m", 1): {""}, ("m", 2): {"", "g"}, ("m", 3): {"f"}, ("n", 1): {""}}
+    known = Known({"f": 2.0, "g": 1.0}, ran)
+
+    def at(module: str, first: int, last: int) -> list[str]:
+        return known.meeting(Site(module, (first, 0), "NumberReplacer", first, last, ()))
+
+    assert at("m", 1, 1) == ["g", "f"]
+    assert at("m", 1, 2) == ["g"]
+    assert at("m", 2, 3) == ["g", "f"]
+    assert at("m", 4, 5) == at("n", 1, 1) == []
+    assert within(2.5, known.cost_s) == ["g"]
+    assert within(0.5, known.cost_s) == ["g"]

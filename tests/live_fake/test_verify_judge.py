@@ -144,6 +144,17 @@ def test_a_server_that_waits_where_no_assumption_explains_it_is_badly_scheduled(
     assert not found.attribution.enough
 
 
+def test_acceptance_within_its_tolerance_is_no_cause() -> None:
+    """Slower steps, and two seats less, which nothing explains: less acceptance would seem to help."""
+    plan = ready("fixed:4", concurrency=16)
+    fewer = ready("fixed:4", concurrency=16, max_num_seqs=14)
+    found = hold(plan, Truth(shift=-0.05, slower=1.1), served_by=fewer)
+    length = found.figures["acceptance_length"]
+    assert length.verdict is Verdict.AGREES
+    assert length.change < -0.015
+    assert found.attribution.causes == (Cause.STEP_TIME, Cause.SCHEDULING)
+
+
 def test_the_step_log_gives_the_median_step() -> None:
     found = hold(ready(), Truth(slower=1.3), step_log=True)
     assert found.figures["step_median_ms"].change == pytest.approx(0.3, abs=0.02)

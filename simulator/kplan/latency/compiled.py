@@ -41,7 +41,7 @@ class StepCost(NamedTuple):
         sample_step_s, sample_row_s: plain sampler.
         verify_sample_step_s, verify_sample_row_s: rejection sampler, used when drafts are verified.
         drafter: NO_DRAFTER, MODEL_DRAFTER or LOOKUP_DRAFTER.
-        draft_attention: of the drafter.
+        draft_attention: of the drafter; the target's where it has no layers of its own.
         draft_pass_s, draft_eager_pass_s: host time of one pass; of a later one above ``graph_tokens``.
         draft_catches_up: the first pass runs over all tokens of the step, drafts wanted or not.
         draft_passes: passes that draft; 0 means K.

@@ -118,7 +118,6 @@ def _with_self(setup: Setup, drafter: Drafter, cost: StepCost) -> StepCost:
     cost.tables[DRAFT_NEXT] = cost.tables[TARGET]
     cost.tables[DRAFT_HEAD] = _argmax_s(setup, setup.model.decoder, cost.tables.shape[1] - 1)
     return cost._replace(
-        draft_attention=cost.attention,
         draft_pass_s=cost.graph_floor_s,
         draft_eager_pass_s=cost.eager_floor_s,
         draft_reach=drafter.kv_budget or UNBOUNDED,

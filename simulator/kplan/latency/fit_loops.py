@@ -29,7 +29,7 @@ def request_s(
     for row in rows:
         left.append(row.tpot_ms * 1e-3 - _gpu_s(row, model_of[row.model, row.tp]) - fixed_s)
         batch.append(row.concurrency)
-        seen.append(row.tpot_ms * 1e-3)
+        seen.append(row.tpot_ms)  # of a weight the unit does not matter
     x, y = np.array(batch) / np.array(seen), np.array(left) / np.array(seen)
     slope = float(x @ y / (x @ x))
     error = y - slope * x

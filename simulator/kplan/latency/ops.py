@@ -146,7 +146,7 @@ def elementwise_bytes_per_token(decoder: Decoder, tp: int, *, routed: bool = Fal
 
 
 def elementwise_s(
-    fit: ElementwiseFit, hardware: Hardware, decoder: Decoder, tp: int, tokens: Array, *, routed: bool = False
+    fit: ElementwiseFit, hardware: Hardware, decoder: Decoder, tp: int, tokens: Array, *, routed: bool
 ) -> Array:
     """Seconds of one layer's elementwise work. The launches are those of a dense layer (routing's own few are
     left out: not measured)."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kplan.latency import ops
-from kplan.latency.attention import UNBOUNDED, AttentionCost
+from kplan.latency.attention import UNBOUNDED
 from kplan.latency.compiled import HEAD, NO_DRAFTER, TARGET, StepCost
 from kplan.latency.ops import Array
 from kplan.latency.traits import EngineTraits
@@ -17,8 +17,6 @@ from kplan.profiles import Block, Calibration, Decoder, Drafter, Dtype, Hardware
 PIECEWISE_SHARE = 0.5
 """Host launch time of a layer under piecewise graphs, as a share of an eager one (assumed: attention alone
 is launched by the host, a handful of the dozen kernels of a layer)."""
-
-_NO_ATTENTION = AttentionCost(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,10 @@ def target_cost(setup: Setup, most: int) -> StepCost:
     tables = np.zeros((5, most + 1))
     tables[TARGET] = layers_s(setup, model.decoder, model.weight_dtype, setup.padded(most))
     tables[HEAD] = head_s(setup, model.decoder, most)
+    attention = ops.attention_cost(setup.calibration, setup.hardware, model.decoder, tp, model.kv_dtype)
     return StepCost(
         tables=tables,
-        attention=ops.attention_cost(setup.calibration, setup.hardware, model.decoder, tp, model.kv_dtype),
+        attention=attention,
         graph_tokens=max(setup.traits.capture_sizes, default=0),
         graph_floor_s=layer_s * PIECEWISE_SHARE if setup.traits.piecewise else 0.0,
         eager_floor_s=0.0 if setup.hardware.is_host else layer_s,
@@ -65,7 +64,7 @@ def target_cost(setup: Setup, most: int) -> StepCost:
         verify_sample_step_s=sampler.verify_step_s.value,
         verify_sample_row_s=logits * sampler.verify_bytes_per_logit.value,
         drafter=NO_DRAFTER,
-        draft_attention=_NO_ATTENTION,
+        draft_attention=attention,
         draft_pass_s=0.0,
         draft_eager_pass_s=0.0,
         draft_catches_up=False,

@@ -77,7 +77,7 @@ def attribute(
     base = judge(planned.figures, measured.figures, bounds)
     if not _off(base):
         return Attribution((), base, enough=True)
-    search = _Search(forecast, planned, measured, bounds, k_changes=k_changes, spec=spec)
+    search = _Search(forecast, planned, measured, bounds, base, k_changes=k_changes, spec=spec)
     best: Attribution | None = None
     for size in range(1, len(search.known) + 1):
         tried = [search.under(causes) for causes in combinations(search.known, size)]
@@ -113,6 +113,7 @@ class _Search:
         planned: Predicted,
         measured: Measurements,
         bounds: Mapping[str, float],
+        base: tuple[Figure, ...],
         *,
         k_changes: bool,
         spec: PolicySpec,
@@ -121,8 +122,13 @@ class _Search:
         self._chances = measured_chances(planned, measured, k_changes=k_changes)
         self._seen = _seen_policy(planned, measured, bounds, spec, forecast.most_k)
         self._step = "step_median_ms" if "step_median_ms" in measured.figures else "step_ms"
+        agree = {one.name for one in base if one.verdict is Verdict.AGREES}
+        as_planned = {
+            "acceptance_length",
+            "drafted",
+        } <= agree  # what is left of it would fit the noise of others
         known = {
-            Cause.ACCEPTANCE: self._chances is not None,
+            Cause.ACCEPTANCE: self._chances is not None and not as_planned,
             Cause.STEP_TIME: self._step in measured.figures and self._step in planned.figures,
             Cause.SCHEDULING: self._seen is not None,
             Cause.FRONT_END: bool(measured.front_s),
