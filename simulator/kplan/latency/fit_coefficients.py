@@ -7,7 +7,7 @@ kernels, for example), so a fit starts at 1: the base calibration.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
 from kplan.latency.fit_figures import figures_of
@@ -27,6 +27,10 @@ TIMES = 50.0
 SHARE_LOW = 0.02
 """An efficiency may fall to this; its upper bound is 1."""
 
+CPU_SHARE_LOW = 0.0002
+"""The same of a CPU: one without the instructions that the peak is of (AVX-512 bfloat16) emulates them; 0.005
+was measured."""
+
 
 @dataclass(frozen=True)
 class Coefficient:
@@ -38,6 +42,7 @@ class Coefficient:
         share: an efficiency (at most 1) rather than a time.
         missing: the regime that the rows lack where they do not tell it.
         required: without it a calibration of this GPU cannot price larger loads, so its absence is refused.
+        cpu: of a CPU, of whose efficiencies less is known.
     """
 
     name: str
@@ -45,6 +50,7 @@ class Coefficient:
     missing: str
     share: bool = False
     required: bool = False
+    cpu: bool = False
 
     @property
     def host(self) -> bool:
@@ -54,14 +60,14 @@ class Coefficient:
     @property
     def width(self) -> float:
         """How far off the base it may be, in log."""
-        return HOST_WIDTH if self.host else GPU_WIDTH
+        return HOST_WIDTH if self.host or self.cpu else GPU_WIDTH
 
     def bounds(self, base: Calibration) -> tuple[float, float]:
         """Lowest and highest factor."""
         values = [figures_of(base)[path].value for path in self.paths]
         if not self.share:
             return 1.0 / TIMES, TIMES
-        return SHARE_LOW / min(values), 1.0 / max(values)
+        return (CPU_SHARE_LOW if self.cpu else SHARE_LOW) / min(values), 1.0 / max(values)
 
 
 def coefficients(
@@ -127,7 +133,9 @@ def coefficients(
         *_drafting(served, base, rows),
     ]
     if served.hardware.is_host:  # its kernels begin on the host's time, and nothing hides the scheduler
-        found = [c for c in found if c.name not in ("kernel launches", "exposed host per step")]
+        found = [
+            replace(c, cpu=True) for c in found if c.name not in ("kernel launches", "exposed host per step")
+        ]
     return [c for c in found if not held.intersection(c.paths)]
 
 
