@@ -88,8 +88,13 @@ def postgres(folder: Path) -> Iterator[Any]:
         server.cleanup()
 
 
-def start_search(folder: Path, *arguments: str, before: str = "") -> subprocess.Popen[str]:
-    """``kplan search --json`` of SMALL in a process of its own, which runs the code ``before`` first."""
+def start_search(
+    folder: Path, *arguments: str, before: str = "", group: bool = False
+) -> subprocess.Popen[str]:
+    """``kplan search --json`` of SMALL in a process of its own, which runs the code ``before`` first.
+
+    It leads a ``group`` of processes where that is asked for.
+    """
     code = f"{before}\nfrom kplan.cli.app import main; main()"
     command = [sys.executable, "-c", code, "search", *SMALL, "--json"]
     return subprocess.Popen(
@@ -99,6 +104,7 @@ def start_search(folder: Path, *arguments: str, before: str = "") -> subprocess.
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=group,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -105,6 +106,23 @@ def test_ended_politely_it_leaves_no_process_and_no_file_but_the_journal(
     wait_for(lambda: not any(Path(f"/proc/{one}").exists() for one in children), 10, "a worker lives on")
     assert [one.name for one in tmp_path.iterdir() if one.name != "tmp"] == ["a.journal"]
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_ctrl_c_while_the_workers_start_is_one_line(tmp_path: Path) -> None:
+    """A terminal sends it to every process of the command, those that still import among them."""
+    search = start_search(tmp_path, "--trials", "500", "--workers", "2", group=True)
+    own = Path(f"/proc/{search.pid}/task/{search.pid}/children")
+
+    def starting() -> bool:
+        commands = (Path(f"/proc/{one}/cmdline") for one in own.read_text(encoding="ascii").split())
+        return sum(b"spawn_main" in one.read_bytes() for one in commands) == 2
+
+    wait_for(starting, 90, "no worker was started")
+    os.killpg(search.pid, signal.SIGINT)
+    out, err = search.communicate(timeout=60)
+    assert (search.returncode, out) == (130, "")
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("interrupted")
 
 
 def test_two_dask_workers_find_the_same_and_one_may_be_shot(

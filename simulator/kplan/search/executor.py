@@ -22,7 +22,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar
@@ -141,7 +141,7 @@ class _LocalWorkers:
         while waiting or running:
             try:
                 while waiting:
-                    with shielded():  # it starts processes
+                    with shielded(), _deaf_children():  # it starts processes
                         running[self._pool.submit(_run, waiting[0][1])] = waiting[0]
                     del waiting[0]
                 with shielded():  # it holds the locks of all that run
@@ -185,6 +185,18 @@ def _local(job: Job[T, R], workers: int) -> Iterator[Workers[T, R]]:
             pool.close()
 
 
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes started meanwhile do not hear Ctrl-C, which a terminal sends to all, before ``_initialize``
+    says what becomes of it: while they import, each would show a traceback."""
+    resource_tracker.ensure_running()  # it starts with the first process otherwise, and unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _initialize(path: Path) -> None:
     """Give a fresh worker its job; an interrupt is the parent's, and it ends with the parent.
 
@@ -192,6 +204,7 @@ def _initialize(path: Path) -> None:
     """
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _JOB.set(pickle.loads(path.read_bytes()))  # noqa: S301 - of our own
 
