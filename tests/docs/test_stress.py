@@ -17,9 +17,9 @@ def test_the_readme_tells_what_the_long_suites_found() -> None:
 def test_words_count_what_was_told() -> None:
     told = {
         "kills": {"kills": 1234, "commands": 4, "runs": 9, "torn": 0, "trials_lost": 0},
-        "coverage": {"branches": 2000, "taken": 1803, "lines": 1, "lines_run": 1},
+        "coverage": {"branches": 2000, "taken": 1800, "lines": 1, "lines_run": 1},
     }
     assert words(told) == [
         "1,234 kills of commands that write: 0 files torn, 0 trials lost",
-        "90.2% of 2,000 branches are taken by the tests",
+        "90.0% of 2,000 branches are taken by the tests",
     ]
