@@ -64,7 +64,6 @@ def test_times_end_within_fifty_times_and_shares_between_2_percent_and_all() -> 
     assert two.bounds(BASE) == pytest.approx((0.02 / min(own, other), 1 / max(own, other)))
     cpu = replace(two, cpu=True)
     assert cpu.bounds(BASE) == pytest.approx((0.0002 / min(own, other), 1 / max(own, other)))
-    assert cpu.width == pytest.approx(np.log(5))
 
 
 def test_batches_and_contexts_of_the_rows_are_named() -> None:

@@ -42,7 +42,7 @@ class Coefficient:
         share: an efficiency (at most 1) rather than a time.
         missing: the regime that the rows lack where they do not tell it.
         required: without it a calibration of this GPU cannot price larger loads, so its absence is refused.
-        cpu: of a CPU, of whose efficiencies less is known.
+        cpu: of a CPU, whose efficiency may be far lower.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Coefficient:
     @property
     def width(self) -> float:
         """How far off the base it may be, in log."""
-        return HOST_WIDTH if self.host or self.cpu else GPU_WIDTH
+        return HOST_WIDTH if self.host else GPU_WIDTH
 
     def bounds(self, base: Calibration) -> tuple[float, float]:
         """Lowest and highest factor."""
