@@ -20,6 +20,6 @@ def test_words_count_what_was_told() -> None:
         "coverage": {"branches": 2000, "taken": 1800, "lines": 1, "lines_run": 1},
     }
     assert words(told) == [
-        "1,234 kills of commands that write: 0 files torn, 0 trials lost",
+        "1,234 kills and interrupts of writers: 0 files torn, 0 trials lost",
         "90.0% of 2,000 branches are taken by the tests",
     ]

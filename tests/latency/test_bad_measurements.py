@@ -39,9 +39,15 @@ def test_a_step_that_cannot_be_is_named_by_its_line(line: str, told: str, tmp_pa
         (f"{HEAD}\n1000000000,6,200,200", "less than or equal to 100000"),
         (f"{HEAD}\n1,6,1000000000,200", "less than or equal to 100000000"),
         (f"{HEAD},tpot_ms\n1,6,200,200,7", "'tpot_ms', is there twice"),
+        (f"{HEAD}\n1,0.099,9,9\n1,0.09,9,9\n1,7,9,9", "got 0.099, looks like seconds; multiply it by 1000"),
+        (f"{HEAD}\n" + "100000,5,9,9\n" * 100 + "1,5,9,9", "'10,000,001', at most 10,000,000 over all rows"),
+        (f"{HEAD}\n1,5,9,9\n1,0,0,9", "tpot_ms in line 3 of tpot.csv: got '0'"),
+        (f"{HEAD}\n1,5,9", "line 2 of tpot.csv: got '3 cells', the header has 4"),
+        (f"{HEAD},k\n1,5,9,9,1", "the row in line 2 of tpot.csv: got '1,5,9,9,1', .*no proposer"),
+        (f'{HEAD}\n1,"5,9,9', "3 cells|2 cells"),
     ],
 )
-def test_a_run_that_cannot_be_is_refused(text: str, told: str, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_used_says_why(text: str, told: str, tmp_path: Path) -> None:
     table = tmp_path / "tpot.csv"
     table.write_text(text)
     with pytest.raises(InputError, match=told):

@@ -137,24 +137,6 @@ def test_a_run_at_an_edge_is_one(changed: dict[str, object]) -> None:
     assert run(**changed).tokens_per_step >= 1.0
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (f"{HEAD}\n1,0.099,9,9\n1,0.09,9,9\n1,7,9,9", "got 0.099, looks like seconds; multiply it by 1000"),
-        (f"{HEAD}\n" + "100000,5,9,9\n" * 100 + "1,5,9,9", "'10,000,001', at most 10,000,000 over all rows"),
-        (f"{HEAD}\n1,5,9,9\n1,0,0,9", "tpot_ms in line 3 of t.csv: got '0'"),
-        (f"{HEAD}\n1,5,9", "line 2 of t.csv: got '3 cells', the header has 4"),
-        (f"{HEAD},k\n1,5,9,9,1", "the row in line 2 of t.csv: got '1,5,9,9,1', .*no proposer"),
-        (f'{HEAD}\n1,"5,9,9', "3 cells|2 cells"),
-    ],
-)
-def test_a_table_that_cannot_be_used_says_why(tmp_path: Path, text: str, told: str) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(text)
-    with pytest.raises(InputError, match=told):
-        read_tpot(path)
-
-
 def test_a_table_at_its_edges_is_read(tmp_path: Path) -> None:
     """Remarks and blank lines count as lines, blanks around a cell do not; a median of 0.1 ms is fast."""
     path = tmp_path / "t.csv"

@@ -1,4 +1,4 @@
-"""KV capacity, what does not fit, and how engines launch."""
+"""KV capacity, what does not fit, the work of a step, and how engines launch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from kplan.errors import InfeasibleError, InputError
-from kplan.latency import LatencyModel, StepShape, engine_traits
+from kplan.latency import EngineTraits, LatencyModel, StepShape, engine_traits
+from kplan.latency.shape import Count
+from kplan.latency.work import target_work
 from kplan.profiles import (
     Decoder,
     Dtype,
     MixtureOfExperts,
+    SlidingWindow,
     load_calibration,
     load_drafter,
     load_engine,
@@ -19,7 +22,8 @@ from kplan.profiles import (
     load_model,
 )
 from kplan.provenance import Figure, Kind, Provenance
-from tests.latency.settings import LATENT, LLAMA, ROUTED, SELF, built, head, latency
+from tests.latency.round_numbers import CALIBRATION, EAGLE, GPU, MODEL, SMALL, figure, priced
+from tests.latency.settings import EAGER, LATENT, LLAMA, ROUTED, SELF, built, head, latency
 
 
 def test_weights_that_do_not_fit_name_a_tp_that_does() -> None:
@@ -160,3 +164,101 @@ def test_passes_in_captured_graphs_do_not_wait_for_their_launch() -> None:
     assert draft_s["vllm"] == pytest.approx(3 * calibration.host.pass_s["eagle3"].value)
     read_s = 3 * drafter.weight_bytes() / hardware.bandwidth_bytes_s.value
     assert read_s < draft_s["sglang"] < 0.7 * draft_s["vllm"]
+
+
+def test_capacity_is_what_weights_activations_and_reserve_leave() -> None:
+    """Of 9 GB: 1.5 reserved; 1,000 tokens take the MLP's 3 x 12 values, the stream 4 x 8, in bf16."""
+    weights = MODEL.weight_bytes()
+    free = 9e9 - 1.5e9 - weights - 1000 * 2 * (36 + 32)
+    assert priced().kv_capacity_tokens(0.9, 1000) == free // 48
+    drafter = replace(EAGLE, own_embedding=False, own_head=False)
+    drafting = LatencyModel(GPU, MODEL, drafter, CALIBRATION, traits=EAGER)
+    assert drafting.kv_capacity_tokens(0.9, 1000) == (free - drafter.weight_bytes()) // (48 + 16)
+
+
+def test_the_share_of_memory_may_be_all_of_it() -> None:
+    assert priced().kv_capacity_tokens(1.0, 1000) - priced().kv_capacity_tokens(0.9, 1000) == pytest.approx(
+        1e9 / 48, abs=1
+    )
+
+
+@pytest.mark.parametrize(("left", "fits"), [(48, True), (47, False)])
+def test_one_token_is_a_cache(left: int, fits: bool) -> None:
+    needed = 1.5e9 + MODEL.weight_bytes() + 1000 * 2 * (36 + 32)
+    gpu = replace(GPU, memory_bytes=figure(needed + left))
+    model = LatencyModel(gpu, MODEL, None, CALIBRATION, traits=EAGER)
+    if fits:
+        assert model.kv_capacity_tokens(1.0, 1000) == 1
+    else:
+        told = (
+            r"^small needs 1\.5 GB per GPU at TP 1 before any KV cache \(0\.0 GB of weights, the rest "
+            r"drafter, activations and reserve\), h100-sxm offers 1\.5 GB at memory share 1; --tp 2 fits$"
+        )
+        with pytest.raises(InfeasibleError, match=told):
+            model.kv_capacity_tokens(1.0, 1000)
+
+
+# --- work, shapes, traits
+
+
+def test_work_of_a_windowed_routed_step_on_two_ranks() -> None:
+    """2 decodes of 3 queries each at 100 tokens, a prompt of 5 after 20, 7 rows; 2 of 3 layers routed."""
+    moe = MixtureOfExperts(experts=4, active=2, intermediate=6, shared_intermediate=10, dense_layers=1)
+    decoder = replace(SMALL, moe=moe, window=SlidingWindow(tokens=30, layers=2))
+    model = replace(MODEL, decoder=decoder)
+    shape = StepShape(2, 6, 200, 600, 1, 5, 25, 112.5, 7)
+    work = target_work(model, 2, shape)
+    attention = (4 // 2 + 2 * 1) * 2 * 8 + 8 * 4
+    dense, shared, expert, router = 3 * 8 * 6, 3 * 8 * 5, 3 * 8 * 3, 8 * 4
+    tokens = 11
+    flops = 2 * 7 * 10 * 8
+    flops += 2 * tokens * (3 * attention + dense + 2 * (router + shared + 2 * expert))
+    near_pairs = min(600, 6 * 30) + min(112.5, 5 * 30)
+    flops += 4 * 2 * 2 * (1 * (600 + 112.5) + 2 * near_pairs)
+    assert float(work.flops) == pytest.approx(flops)
+    touched = 4 * (1 - 0.5**tokens)
+    moved = 2 * (10 * 8 + 3 * attention + dense + 2 * (router + shared + touched * expert))
+    near_kv = min(200, 2 * 29 + 6) + min(25, 29 + 5)
+    moved += 2 * 1 * 2 * 2 * (1 * 225 + 2 * near_kv)
+    assert float(work.bytes) == pytest.approx(moved)
+    assert float(work.flops_per_byte) == pytest.approx(flops / moved)
+
+
+@pytest.mark.parametrize(("verified", "queries"), [(None, 4), (1.5, 2.5), (0, 1)])
+def test_a_steady_decode_verifies_what_it_proposes_or_fewer(verified: Count | None, queries: float) -> None:
+    shape = StepShape.decode(2, 3, 100, verified)
+    assert (shape.decode_requests, shape.decode_tokens, shape.decode_kv_tokens) == (2, 2 * queries, 200)
+    assert (shape.decode_qk_tokens, shape.sampled_rows) == (2 * queries * 100, 2 * queries)
+    assert (shape.draft_requests, shape.draft_k) == (2, 3)
+    prompts = (shape.prefill_requests, shape.prefill_tokens, shape.prefill_kv_tokens, shape.prefill_qk_tokens)
+    assert prompts == (0, 0, 0, 0)
+
+
+def test_vllm_captures_tokens_up_to_twice_what_runs() -> None:
+    vllm, drafter = load_engine("vllm"), head()
+    small = (1, 2, 4)
+    assert engine_traits(vllm, None, 10, 7).capture_sizes == (*small, 8, 16)
+    assert engine_traits(vllm, drafter, 2, 3).capture_sizes == (*small, 8, 16)
+    plain = engine_traits(vllm, drafter, 1000, 3)
+    assert (plain.piecewise, plain.async_scheduling, plain.captured_drafts) == (False, True, False)
+    assert plain.capture_sizes == (*small, *range(8, 257, 8), *range(272, 513, 16))
+    table = engine_traits(vllm, drafter, 3, 2, dynamic_table=True)  # up to 18
+    assert table.capture_sizes == (1, 2, 3, 4, 6, 8, 12, 16)
+    assert table.piecewise
+
+
+def test_sglang_captures_requests_with_and_without_their_drafts() -> None:
+    sglang, drafter = load_engine("sglang"), head()
+    traits = engine_traits(sglang, drafter, 3, 4, dynamic_table=True)
+    assert traits.capture_sizes == (1, 2, 3, 5, 10, 15)
+    assert (traits.piecewise, traits.captured_drafts) == (False, True)
+    assert engine_traits(sglang, None, 3, 4).capture_sizes == (1, 2, 3)
+
+
+def test_an_engine_overlaps_unless_it_or_its_method_does_not() -> None:
+    sync = replace(load_engine("vllm"), async_scheduling=False)
+    assert not engine_traits(sync, None, 8, 0).async_scheduling
+    assert not engine_traits(
+        load_engine("vllm"), load_drafter("ngram", load_model("llama-3.1-8b")), 8, 3
+    ).async_scheduling
+    assert EngineTraits() == EngineTraits((), piecewise=False, async_scheduling=True, captured_drafts=False)

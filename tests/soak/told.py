@@ -19,7 +19,7 @@ KEPT = Path(__file__).with_name("told.jsonl")
 
 CLAUSES = {
     "fuzz": "{inputs:,} damaged inputs to {readers} readers: {crashes} crashes, {hangs} hangs",
-    "kills": "{kills:,} kills of commands that write: {torn} files torn, {trials_lost} trials lost",
+    "kills": "{kills:,} kills and interrupts of writers: {torn} files torn, {trials_lost} trials lost",
     "servers": "{faulty_runs:,} recordings of faulty servers: {records_lost} answers lost",
     "dashboard": "{requests:,} questions, 200 at a time, to the dashboard: {wrong} wrong",
     "flood": "{requests:,} requests at one moment: served by the laws of every run, in {peak_gib} GiB",
